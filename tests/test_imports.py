@@ -41,6 +41,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # runs
     "engine": (*WAIST, "stores.interface"),
     "client": (*WAIST, "dialects", "transports", "security", "egress"),
+    # Text from cards: it reads what the client knows of them, and calls nobody.
+    "generation": (*WAIST, "client"),
     "authoring": (*WAIST, "engine", "client", "security", "egress"),
     "agents": (*WAIST, "authoring", "engine", "client", "security", "egress", "stores.interface"),
     # joins
@@ -56,6 +58,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*WAIST, "server", "agents", "authoring", "client"),
         *("http", "transports", "security", "egress", "dragoman"),
     ),
+    # An edge of agents and gateways alike: it knows neither engines nor stores.
+    "openai": (*WAIST, "server", "http", "transports", "dialects"),
     "compat": (
         *(*WAIST, "server", "agents", "authoring", "engine", "client", "stores.interface"),
         *("http", "transports", "dialects", "security", "egress", "dragoman"),
@@ -67,14 +71,15 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("transports", "dialects", "security", "egress", "dragoman"),
     ),
     # people
-    # A client of what the server answers: it draws JSON, and knows neither stores nor engines.
+    # A client of what the server answers: it draws JSON, and knows neither stores nor engines. It
+    # checks receipts as anybody may who has one.
     "console": (
-        *(*WAIST, "server", "authoring.form_fields", "testing.cassettes"),
+        *(*WAIST, "server", "authoring.form_fields", "testing.cassettes", "gateway.money.receipts"),
         *("http", "transports", "dialects", "security"),
     ),
     "cli": (
         *(*WAIST, "server", "gateway", "mcp", "compat", "agents", "authoring", "client"),
-        *("testing", "engine", "stores", "push", "console", "tunnels"),
+        *("testing", "engine", "stores", "push", "console", "openai", "generation", "tunnels"),
         *("http", "transports", "dialects", "security", "egress", "dragoman"),
     ),
     "__main__": ("cli",),

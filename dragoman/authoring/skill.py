@@ -5,18 +5,17 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import re
 import types
 import typing
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET
 
+from dragoman.authoring.sync_turn import SyncTurn
 from dragoman.authoring.turn import Turn
-from dragoman.authoring.waiting_turn import WaitingTurn
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
@@ -28,6 +27,8 @@ _END = object()
 
 
 Takes = Literal["message", "part", "bytes", "text", "value"]
+# What a function may return that is a message already, or a part of one.
+_UNTYPED = (Message, Part, Artifact, type(None))
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -64,15 +65,20 @@ class Skill:
         self.parameters: list[Parameter] = []
         for name, parameter in inspect.signature(function).parameters.items():
             kind = hints.get(name, Any)
-            if name == "turn" or kind is Turn:
+            if name == "turn" or kind is Turn or kind is SyncTurn:
                 self._turn_name = name
+                _check_turn(card.id, function, kind)
             elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise TypeError(f"skill {card.id}: *{name} cannot be filled from a message")
+                raise TypeError(
+                    f"skill {card.id}: *{name} cannot be filled from a message; give each "
+                    "argument a name and a type"
+                )
             else:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
                 self.parameters.append(Parameter(name, kind, required, _takes(kind)))
-        self.may_reply = _mentions(hints.get("return"), Message)
+        self._returns = hints.get("return")
+        self.may_reply = _mentions(self._returns, Message)
         self._is_async = inspect.iscoroutinefunction(function)
         self._streams_async = inspect.isasyncgenfunction(function)
         self._streams = inspect.isgeneratorfunction(function)
@@ -88,7 +94,25 @@ class Skill:
         for parameter in self.parameters:
             properties[parameter.name] = _schema(parameter.kind)
         required = [parameter.name for parameter in self.parameters if parameter.is_required]
-        return {"type": "object", "properties": properties, "required": required}
+        found = {"type": "object", "properties": properties, "required": required}
+        return _with_shared_definitions(found)
+
+    def result_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of what it returns: of a text, that of a string; of one that is
+        yielded in chunks, that of the whole. None: the annotation does not say, or says messages,
+        parts or files of any kind."""
+        kind = self._returns
+        origin = typing.get_origin(kind)
+        if isinstance(origin, type) and issubclass(origin, AsyncIterator | Iterator):
+            (chunk, *_) = typing.get_args(kind)
+            kind = str if chunk is str else None
+        if kind is None or kind is Any or any(_mentions(kind, one) for one in _UNTYPED):
+            return None
+        try:
+            return _pydantic_schema(kind, "serialization") or msgspec.json.schema(kind)
+        except (TypeError, RuntimeError):
+            # A value that JSON can hold, of a type that has no schema.
+            return None
 
     def arguments(self, message: Message) -> dict[str, Any]:
         """Return the arguments a message gives; raises `InvalidParams` naming what is missing.
@@ -189,7 +213,7 @@ class Skill:
     async def _run_in_thread(
         self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
     ) -> Message | None:
-        waiting = WaitingTurn(turn, worker, asyncio.get_running_loop())
+        waiting = SyncTurn(turn, worker, asyncio.get_running_loop())
         if self._turn_name:
             arguments = arguments | {self._turn_name: waiting}
 
@@ -268,12 +292,25 @@ def _convert(value: Any, kind: Any, field: str) -> Any:
             return cast(Any, kind).model_validate(value)
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        # The library's sentence ends with the place, which is all a peer can use of it.
-        place = re.search(r"at `\$(.*)`", str(error))
-        within = place[1] if place else ""
-        raise InvalidParams("does not fit the argument's type", field=field + within) from None
-    except ValueError:
-        raise InvalidParams("does not fit the argument's type", field=field) from None
+        # The library's sentence ends with the place.
+        reason, _, place = str(error).partition(" - at `$")
+        raise InvalidParams(_unfit(reason), field=field + place.removesuffix("`")) from None
+    except ValueError as error:
+        raise InvalidParams(_unfit(_first_finding(error)), field=field) from None
+
+
+def _unfit(reason: str) -> str:
+    """Return the type that was wanted and what was given; of the value itself there is nothing."""
+    return "does not fit the argument's type" + (f": {reason}" if reason else "")
+
+
+def _first_finding(error: ValueError) -> str:
+    """Return what a pydantic model says first: the member and what is wrong with it."""
+    try:
+        finding = cast(Any, error).errors(include_input=False, include_url=False)[0]
+        return ".".join(map(str, finding["loc"])) + f": {finding['msg']}"
+    except (AttributeError, TypeError, LookupError):
+        return ""
 
 
 def _is_pydantic(kind: Any) -> bool:
@@ -281,12 +318,38 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a parameter's type; parts and messages have none."""
-    if _is_pydantic(kind):
-        return kind.model_json_schema()
+    """Return the JSON Schema of a parameter's type; parts and messages have none. Bytes that are
+    given by name are base64."""
+    if (found := _pydantic_schema(kind)) is not None:
+        return found
+    if kind is bytes:
+        return msgspec.json.schema(kind)
     if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
         return {}
     return msgspec.json.schema(kind)
+
+
+def _check_turn(skill: str, function: Function, kind: Any) -> None:
+    """Tell the author at once that an async function cannot wait: its loop would stand still."""
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if kind is SyncTurn and is_async:
+        raise TypeError(f"skill {skill}: an async function gets a Turn; SyncTurn is for plain ones")
+
+
+def _pydantic_schema(kind: Any, mode: str = "validation") -> dict[str, Any] | None:
+    return kind.model_json_schema(mode=mode) if _is_pydantic(kind) else None
+
+
+def _with_shared_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of arguments with the definitions of all of them at its root, which is where
+    references look for them. Two that differ under one name stay where they are."""
+    shared: dict[str, Any] = {}
+    for one in schema["properties"].values():
+        own: dict[str, Any] = one.get("$defs", {})
+        if all(shared.get(name, found) == found for name, found in own.items()):
+            shared |= own
+            one.pop("$defs", None)
+    return schema | {"$defs": shared} if shared else schema
 
 
 def _check_kind(skill: str, name: str, kind: Any) -> None:
@@ -294,4 +357,7 @@ def _check_kind(skill: str, name: str, kind: Any) -> None:
     try:
         _schema(kind)
     except TypeError:
-        raise TypeError(f"skill {skill}: no message can fill {name}: {kind}") from None
+        raise TypeError(
+            f"skill {skill}: no message can fill {name}: {kind}; use text, numbers, a dataclass, "
+            "a msgspec or pydantic model, Part or Message"
+        ) from None

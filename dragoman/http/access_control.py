@@ -20,6 +20,7 @@ from dragoman.security.authentication import Denied, Gatekeeper, Pass
 from dragoman.security.proxies import Proxies
 from dragoman.shares import Shares
 from dragoman.telemetry import tracing
+from dragoman.telemetry.activity import activity
 
 # Scopes of which a caller must have one, where authentication is not enough.
 _ROLES: dict[Access | None, set[str]] = {
@@ -89,6 +90,7 @@ class AccessControl:
         client = request.scope.get("client")
         if self._proxies is not None:
             request.address = self._proxies.origin(request.address, request.scope["headers"])
+        is_part = self._limits.has_rates and _is_part(request)
         try:
             if self.admission is not None:
                 self._admit(request, self.admission)
@@ -99,16 +101,18 @@ class AccessControl:
                 await route.answer(request)
                 return
             if self._keeper is None:
-                self._limits.arrive(request.address)
+                if not is_part:
+                    self._limits.arrive(request.address)
             else:
                 known = self._keeper.remembered(request.evidence)
-                self._limits.arrive(request.address, is_known=known is not None)
+                if not is_part:
+                    self._limits.arrive(request.address, is_known=known is not None)
                 if not await self._authenticate(request, route, self._keeper, known):
                     return
             agent = request.header(SOURCE_AGENT)
             if self._limits.is_shared:
                 await self._limits.prepare(request.caller, agent, request.address)
-            room = self._limits.admit(request.caller, agent, request.address)
+            room = self._limits.admit(request.caller, agent, request.address, is_part)
         except Overloaded as error:
             await self._refuse_later(request, route, error)
             return
@@ -148,6 +152,8 @@ class AccessControl:
             if keeper.is_tried(request.evidence):
                 self._limits.failed(request.address)
             self._note(request, route.name, "auth.denied", who=error.subject, reason=error.reason)
+            if activity.on:
+                activity.refused(request.address, error.reason)
             await unauthenticated(request, error)
             return False
         needed = None if route.access is Access.CALLER else _ROLES.get(route.access)
@@ -222,3 +228,9 @@ def _document(problem: GuardProblem) -> tuple[Headers, bytes]:
 
 def _too_many(error: RateLimited) -> GuardProblem:
     return GuardProblem(429, "Too Many Requests", error.public)
+
+
+def _is_part(request: HttpRequest) -> bool:
+    """Tell whether a request is made inside this process for another one, which was counted."""
+    state = request.scope.get("state")
+    return state is not None and "is_part" in state
