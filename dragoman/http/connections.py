@@ -101,6 +101,8 @@ class Connections:
         # Takes connections of HTTP/2; None: there is no gRPC here. Ports that take nothing else.
         self.pipes: Pipes | None = None
         self.grpc_ports: frozenset[int] = frozenset()
+        # Whether requests with a head that was read before skip the parser; tests turn it off.
+        self.keeps_heads = True
         self.max_body_bytes = settings.http.max_body_bytes
         self.max_connections = settings.http.max_connections
         self.max_per_address = settings.http.max_connections_per_address

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from dragoman.dialects import negotiate
@@ -17,11 +17,18 @@ from dragoman.service import LARGE_BYTES, reserve
 from dragoman.telemetry.observation import RequestObservation
 from dragoman.transports import json_text, sse
 
+if TYPE_CHECKING:
+    # Circular at run time: routes answer requests.
+    from dragoman.http.exchange import Exchange
+    from dragoman.http.routes import Verdict
+
 # ASGI's own types are plain dictionaries.
 Scope = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
 # Writes a whole answer at once; False: nothing was written.
 Answer = Callable[[int, Headers, bytes], bool]
+# Returns a whole body that has come; None: it has to be received.
+TakeBody = Callable[[], bytes | None]
 
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
@@ -54,6 +61,7 @@ class HttpRequest:
     __slots__ = (
         "_answer",
         "_query",
+        "_take_body",
         "_unknown",
         "address",
         "challenge",
@@ -70,7 +78,9 @@ class HttpRequest:
         "scope",
         "send",
         "size",
+        "state",
         "verb",
+        "verdict",
         "version",
         "watched",
     )
@@ -84,8 +94,11 @@ class HttpRequest:
         self.mount = mount
         self.path = path
         self.verb: str = scope["method"]
-        # How our own protocol takes a whole answer; None: another server runs the app.
-        self._answer: Answer | None = scope["state"].get("answer") if "state" in scope else None
+        # What a connection of ours and the app tell each other about this request; how it takes a
+        # whole answer and gives a whole body. None: another server runs the app.
+        self.state: dict[str, Any] = scope.get("state", {})
+        self._answer: Answer | None = self.state.get("answer")
+        self._take_body: TakeBody | None = self.state.get("take_body")
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
         # The version the request names in its header and in its query.
@@ -101,8 +114,7 @@ class HttpRequest:
         # What an unauthenticated caller is asked for.
         self.challenge = "Bearer"
         # Where it comes from, also behind a proxy; and what it takes of its caller's share.
-        client = scope.get("client")
-        self.address: str = client[0] if client else ""
+        self.address = _address(scope)
         self.room: Room | None = None
         # What is read of its body at most, whatever answers it; the path decides.
         self.most_body_bytes: float = math.inf
@@ -111,7 +123,44 @@ class HttpRequest:
         # The caller, once authenticated; None: there is no authentication.
         self.pass_: Pass | None = None
         self._unknown: Caller | None = None
+        # Why it was let in, if others with the same head may be let in by that.
+        self.verdict: Verdict | None = None
         self.watched = RequestObservation()
+
+    def head(self) -> "HttpRequest":
+        """Return a request with this head and nothing else, for `again`."""
+        scope = {name: value for name, value in self.scope.items() if name != "state"}
+        return self._copy(scope)
+
+    def again(self, exchange: "Exchange") -> "HttpRequest":
+        """Return another request with this head, on the same connection."""
+        other = self._copy(self.scope)
+        other.state = exchange.state
+        other._answer, other._take_body = exchange.answer, exchange.take_body
+        other.receive, other.send = exchange.receive, exchange.send
+        other.is_answered = False
+        other.room = None
+        other.size = 0
+        other.watched = RequestObservation()
+        return other
+
+    def reconsider(self) -> None:
+        """Forget why others with the same head were let in: it is judged like the first."""
+        self.pass_ = self.verdict = None
+        self.address = _address(self.scope)
+
+    def _copy(self, scope: Scope) -> "HttpRequest":
+        """Return one with what the head alone decides."""
+        other = HttpRequest.__new__(HttpRequest)
+        other.scope = scope
+        other.mount, other.path, other.verb = self.mount, self.path, self.verb
+        other.headers, other._query = self.headers, self._query
+        other.version, other.extensions = self.version, self.extensions
+        other.challenge, other.address = self.challenge, self.address
+        other.most_body_bytes = self.most_body_bytes
+        other.pass_, other._unknown = self.pass_, self._unknown
+        other.verdict = self.verdict
+        return other
 
     @property
     def caller(self) -> Caller:
@@ -132,12 +181,11 @@ class HttpRequest:
         """What the request shows of its sender."""
         scope = self.scope
         tls = scope.get("extensions", {}).get("tls")
-        client = scope.get("client")
-        return Evidence(
-            scope["headers"],
-            tls.get("client_cert") if tls else None,
-            client[0] if client else "",
-        )
+        return Evidence(scope["headers"], tls.get("client_cert") if tls else None, _address(scope))
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if all of it has come and none was read; None: receive it."""
+        return None if self._take_body is None else self._take_body()
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
@@ -198,6 +246,12 @@ class HttpRequest:
         return b"text/event-stream" in accept and is_strict and not any(self.version)
 
 
+def _address(scope: Scope) -> str:
+    """Return the address at the other end of the connection."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
 @functools.lru_cache(1024)
 def _unknown(place: str) -> Caller:
     return Caller(place=place)
@@ -208,14 +262,20 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     if its caller has enough under way."""
     if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
         return await _read_large(request, min(limit, request.most_body_bytes))
-    message = await request.receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body") or len(body) > _HELD_BYTES:
-        return await _read_on(request, message, min(limit, request.most_body_bytes))
+    body = request.take_body()
+    if body is None or len(body) > _HELD_BYTES:
+        message = await request.receive() if body is None else _whole(body)
+        body = message.get("body", b"")
+        if message.get("more_body") or len(body) > _HELD_BYTES:
+            return await _read_on(request, message, min(limit, request.most_body_bytes))
     if len(body) > limit:
         raise BodyTooLarge
     request.size = len(body)
     return body
+
+
+def _whole(body: bytes) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": False}
 
 
 async def _read_large(request: HttpRequest, most: float) -> bytes:

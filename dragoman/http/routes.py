@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
 from dragoman.errors import ConfigError
-from dragoman.http.request import HttpRequest
+from dragoman.http.request import Headers, HttpRequest
 from dragoman.model.identity import Caller
 from dragoman.security.keys.key_scopes import EVERYTHING, allows_any
 
@@ -48,6 +48,15 @@ class Route(NamedTuple):
     def opens_to(self, caller: Caller) -> bool:
         """Tell whether the path is open to a caller, as far as the scopes of its key go."""
         return self.scopes is None or allows_any(caller, self.scopes)
+
+
+class Verdict(NamedTuple):
+    """What the head of a request that was let in decided: it holds for others with the same head
+    on the same connection, for as long as its pass does."""
+
+    route: Route
+    # Headers of every answer to it.
+    headers: Headers
 
 
 class Routes:

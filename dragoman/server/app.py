@@ -8,7 +8,8 @@ parts (`server/site.py`); agents are the first of them (`server/served_agents.py
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings, check_names, load_settings
@@ -18,6 +19,7 @@ from dragoman.engine.running.author_code import guard_tasks
 from dragoman.errors import A2AError, ConfigError, retry_after
 from dragoman.http.access_control import AccessControl
 from dragoman.http.documents import document
+from dragoman.http.exchange import Exchange
 from dragoman.http.incidents import incident
 from dragoman.http.mount import Mount
 from dragoman.http.request import HttpRequest, Scope
@@ -181,13 +183,29 @@ class App:
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        mount, below = self._find(path)
-        if below == "/" != path and scope["method"] in ("GET", "HEAD"):
-            # The address of one of several agents shows its card.
-            below = CARD_PATH
+        mount, below = self._find(path, scope["method"])
         request = HttpRequest(scope, receive, send, mount, below)
+        await self._answer(request, self.access.answer(request, self.site.routes))
+        keep = request.state.get("keep")
+        if keep is not None and request.verdict is not None:
+            keep(_KnownRequest(request.head(), path, self._answer_known))
+
+    async def _answer_known(self, request: HttpRequest, path: str) -> None:
+        """Answer a request whose head was let in before."""
+        site = self.site
+        if not site.is_running:
+            await self.start()
+        mount, below = self._find(path, request.verb)
+        if mount is not request.mount or below != request.path:
+            # What was there when the head was judged is there no more, or is for others.
+            request.mount, request.path = mount, below
+            request.reconsider()
+        await self._answer(request, self.access.answer_known(request, site.routes))
+
+    async def _answer(self, request: HttpRequest, answering: Awaitable[None]) -> None:
+        """Wait until a request is answered, and answer what was raised instead."""
         try:
-            await self.access.answer(request, self.site.routes)
+            await answering
         except Exception as error:
             # Endpoints answer their own errors, in the caller's dialect; here is the rest.
             request.watched.failed(error)
@@ -200,12 +218,37 @@ class App:
         finally:
             request.watched.end(request)
 
-    def _find(self, path: str) -> tuple[Mount, str]:
+    def _find(self, path: str, verb: str) -> tuple[Mount, str]:
         for find in self._finding:
             found = find(path)
             if found is not None:
-                return found
+                mount, below = found
+                if below == "/" != path and verb in ("GET", "HEAD"):
+                    # The address of one of several agents shows its card.
+                    below = CARD_PATH
+                return mount, below
         raise AssertionError("the first part knows every path")
+
+
+class _KnownRequest:
+    """A request that was answered, and answers others with the same head."""
+
+    __slots__ = ("_answer", "_head", "_path", "scope")
+
+    def __init__(
+        self,
+        head: HttpRequest,
+        path: str,
+        answer: Callable[[HttpRequest, str], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.scope = head.scope
+        self._head = head
+        self._path = path
+        self._answer = answer
+
+    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+        """Answer a request of which everything has come."""
+        return self._answer(self._head.again(exchange), self._path)
 
 
 async def _fail(request: HttpRequest, error: A2AError) -> None:

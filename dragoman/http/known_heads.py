@@ -1,0 +1,83 @@
+"""Heads of requests that a connection has read before, so that their requests need no parser.
+
+A head is known by its bytes, all but the digits of its length: those of a request that was read by
+the strict parser, in one piece, and answered. A request with a known head goes straight to what
+answered the one before, which judges again whatever can change.
+"""
+
+import re
+from collections.abc import Awaitable
+from typing import Any, NamedTuple, Protocol
+
+from dragoman.http.exchange import Exchange
+
+# How many heads one connection knows, and the bytes of each: they contain credentials, as the
+# fields of the last request do, and are kept no longer than the connection.
+MAX_HEADS = 16
+MAX_HEAD_BYTES = 1024
+
+_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,5})\r\n", re.IGNORECASE)
+
+
+class WholeRequest(NamedTuple):
+    """The bytes of exactly one request, taken apart."""
+
+    # Its head without the digits of its length.
+    key: bytes
+    body: bytes
+
+
+class KnownRequest(Protocol):
+    """What answered a request, and answers others with the same head."""
+
+    # As ASGI has it, without what belongs to one request alone.
+    scope: dict[str, Any]
+
+    def answer(self, exchange: Exchange) -> Awaitable[None]:
+        """Answer a request of which everything has come."""
+        ...
+
+
+def whole_request(data: bytes) -> WholeRequest | None:
+    """Return what one whole request with a small head is known by, and its body; None: these bytes
+    are less, more, or something else.
+
+    Whether the head is a good one is not looked at. Among good ones, which name their length once,
+    two with the same key differ in the digits of it and in nothing else.
+    """
+    end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
+    if end == 3:
+        return None
+    found = _LENGTH.search(data, 0, end)
+    if found is None:
+        return WholeRequest(data, b"") if len(data) == end else None
+    begin, behind = found.span(1)
+    if len(data) - end != int(data[begin:behind]):
+        return None
+    return WholeRequest(data[:begin] + data[behind:end], data[end:])
+
+
+class KnownHeads:
+    """The heads that one connection knows."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, KnownRequest] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, key: bytes, request: KnownRequest) -> None:
+        """Know a head from here on; the one that was known first makes room."""
+        if len(self._known) >= MAX_HEADS and key not in self._known:
+            del self._known[next(iter(self._known))]
+        self._known[key] = request
+
+    def get(self, key: bytes) -> KnownRequest | None:
+        """Return what answered a request with this head."""
+        return self._known.get(key)
+
+    def clear(self) -> None:
+        """Know none."""
+        self._known.clear()
