@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dragoman.authoring import hosting
@@ -45,6 +46,7 @@ _MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
+_scopes_of = attrgetter("scopes")
 
 
 class Agent:
@@ -187,7 +189,8 @@ class Agent:
     @property
     def is_scoped(self) -> bool:
         """Whether any skill is for some callers only."""
-        return any(skill.scopes for skill in self.skills.values())
+        # Asked for every message, so without a step of Python for each skill.
+        return any(map(_scopes_of, self.skills.values()))
 
     def plan(
         self,

@@ -64,7 +64,8 @@ class Sending:
                 resting = self._following.rest_elsewhere(scope, task_id, seq)
                 await asyncio.wait_for(resting, call.patience or None)
             elif log is not None and operation.wait:
-                reading = await asyncio.wait_for(log.rest(seq), call.patience or None)
+                rest = log.rest(seq)
+                reading = await (asyncio.wait_for(rest, call.patience) if call.patience else rest)
             elif log is not None:
                 await log.durable(durable)
         except TimeoutError:

@@ -13,7 +13,7 @@ from dragoman.http.limits import SOURCE_AGENT, CallerLimits
 from dragoman.http.rates import Rates
 from dragoman.http.refusals.limited_callers import LimitedCallers
 from dragoman.http.request import PUBLIC_BODY_BYTES, Headers, HttpRequest
-from dragoman.http.routes import Access, Route, Routes, Verdict
+from dragoman.http.routes import Access, Route, Routes, RouteVerdict
 from dragoman.model.identity import ADMIN, OPERATOR, Caller
 from dragoman.security.audit.log import Audit
 from dragoman.security.authentication import Denied, Gatekeeper, Pass
@@ -76,7 +76,7 @@ class AccessControl:
         still holds; otherwise it is judged as if it were the first."""
         verdict, pass_ = request.verdict, request.pass_
         is_good = pass_ is None or (self._keeper is not None and self._keeper.holds(pass_))
-        if verdict is None or not is_good:
+        if not isinstance(verdict, RouteVerdict) or not is_good:
             request.reconsider()
             await self.answer(request, routes)
             return
@@ -120,7 +120,8 @@ class AccessControl:
                 await route.answer(request)
                 return
             if self._keeper is None:
-                self._limits.arrive(request.address)
+                # There are no failures to count where no caller shows a credential.
+                self._limits.arrive(request.address, is_known=True)
             else:
                 known = request.pass_ or self._keeper.remembered(request.evidence)
                 self._limits.arrive(request.address, is_known=known is not None)
@@ -138,9 +139,9 @@ class AccessControl:
             return
         request.room = room
         if request.verdict is None and self._is_lasting(request, route):
-            request.verdict = Verdict(route, request.extra)
-        # Another list: requests with the same head share the one before.
-        request.extra = [*request.extra, *room.headers]
+            request.verdict = RouteVerdict(route, request.extra)
+        if rates := room.headers:
+            request.extra = [*request.extra, *rates]
         self._shares.saw(room.key)
         try:
             if self.admission is not None:

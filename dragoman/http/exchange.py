@@ -26,6 +26,17 @@ _BAD_VALUE = re.compile(rb"[^\t -~\x80-\xff]")
 _FAILED = b"Internal Server Error"
 
 
+def head_lines(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """Return the head of an answer without the empty line that ends it; None: a header would be
+    more than one line."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    head = b"".join(lines)
+    # A value with a line of its own would be a header of its own.
+    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+        return None
+    return _LINES[status] + head
+
+
 class AnswerTransport(Protocol):
     """A transport as an exchange uses it."""
 
@@ -45,26 +56,21 @@ class AnswerTransport(Protocol):
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = (
-        "_has_news",
-        "_left",
-        "_on_response",
-        "_waiting",
-        "body",
-        "disconnected",
-        "flow",
-        "head_key",
-        "is_chunked",
-        "is_whole",
-        "keep_alive",
-        "more_body",
-        "response_complete",
-        "response_started",
-        "scope",
-        "state",
-        "transport",
-        "waiting_for_100_continue",
-    )
+    # Set here and not in the constructor: one is made for each request.
+    keep_alive = True
+    waiting_for_100_continue = False
+    disconnected = False
+    # What waits for something to receive.
+    _waiting: asyncio.Future[None] | None = None
+    response_started = False
+    response_complete = False
+    # Whether the answer is chunked, once that is known; whether it was written at once.
+    is_chunked: bool | None = None
+    is_whole = False
+    # Bytes that are still to come of an answer with a length.
+    _left = 0
+    # What the head is known by, if the whole request came in one piece.
+    head_key = b""
 
     def __init__(
         self,
@@ -82,22 +88,11 @@ class Exchange:
         self.transport = transport
         self.flow = flow
         self._on_response = on_response
-        self.keep_alive = True
-        self.waiting_for_100_continue = self.disconnected = False
         # What has come of the body and was not given to the app, and whether more will come.
         self.body = whole_body or b""
         self.more_body = whole_body is None
-        # Whether there is something to receive, and what waits for it.
+        # Whether there is something to receive.
         self._has_news = whole_body is not None
-        self._waiting: asyncio.Future[None] | None = None
-        self.response_started = self.response_complete = False
-        # Whether the answer is chunked, once that is known; whether it was written at once.
-        self.is_chunked: bool | None = None
-        self.is_whole = False
-        # Bytes that are still to come of an answer with a length.
-        self._left = 0
-        # What the head is known by, if the whole request came in one piece.
-        self.head_key = b""
 
     # The request
 
@@ -171,19 +166,20 @@ class Exchange:
         """Write a whole answer. False: nothing was written, it has to be sent by ASGI.
 
         The headers have lower-case names."""
+        head = head_lines(status, headers)
+        if head is None or (b"\r\ncontent-length: " not in head and status not in _WITHOUT_BODY):
+            return False
+        return self.write(b"%b\r\n%b" % (head, body))
+
+    def write(self, answer: bytes) -> bool:
+        """Write a whole answer as it is. False: nothing was written, it has to be sent by ASGI."""
         if self.flow.write_paused or self.disconnected or self.response_started:
             return False
         if not self.keep_alive or self.scope["method"] == "HEAD":
             return False
-        head = b"".join([b"%b: %b\r\n" % header for header in headers])
-        if b"content-length: " not in head and status not in _WITHOUT_BODY:
-            return False
-        # A value with a line of its own would be a header of its own.
-        if head.count(b"\n") != len(headers) or head.count(b"\r") != len(headers) or b"\0" in head:
-            return False
         self.waiting_for_100_continue = False
         self.response_started = self.is_whole = True
-        self.transport.write(b"%b%b\r\n%b" % (_LINES[status], head, body))
+        self.transport.write(answer)
         self._complete()
         return True
 

@@ -60,10 +60,14 @@ def whole_request(data: bytes) -> WholeRequest | None:
 class KnownHeads:
     """The heads that one connection knows."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_last", "_last_head", "_last_length")
 
     def __init__(self) -> None:
         self._known: dict[bytes, KnownRequest] = {}
+        # The last one that was found, with its length, and the bytes of the whole request.
+        self._last: KnownRequest | None = None
+        self._last_head = b""
+        self._last_length = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -73,11 +77,26 @@ class KnownHeads:
         if len(self._known) >= MAX_HEADS and key not in self._known:
             del self._known[next(iter(self._known))]
         self._known[key] = request
+        # It may have been the one that made room, or what this one replaces.
+        self._last = None
 
-    def get(self, key: bytes) -> KnownRequest | None:
-        """Return what answered a request with this head."""
-        return self._known.get(key)
+    def find(self, data: bytes) -> tuple[KnownRequest, bytes] | None:
+        """Return what answered a request with the same head, and the body of this one; None: it is
+        not one whole request with a known head."""
+        if self._last is not None and len(data) == self._last_length:
+            head = self._last_head
+            if data.startswith(head):
+                # One that is repeated is as long each time.
+                return self._last, data[len(head) :]
+        whole = whole_request(data)
+        known = None if whole is None else self._known.get(whole.key)
+        if whole is None or known is None:
+            return None
+        self._last, self._last_length = known, len(data)
+        self._last_head = data[: len(data) - len(whole.body)]
+        return known, whole.body
 
     def clear(self) -> None:
         """Know none."""
         self._known.clear()
+        self._last = None

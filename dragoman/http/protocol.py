@@ -242,14 +242,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True
-        if not self._heads or (whole := whole_request(data)) is None:
+        if not self._heads or (found := self._heads.find(data)) is None:
             return False
-        known = self._heads.get(whole.key)
-        if known is None:
-            return False
+        known, body = found
         self.deadlines.read_by = NEVER
         exchange = Exchange(
-            known.scope, {}, self.transport, self.flow, self.on_response_complete, whole.body
+            known.scope, {}, self.transport, self.flow, self.on_response_complete, body
         )
         self._exchange = exchange
         self._start(exchange, known.answer(exchange))
@@ -432,7 +430,8 @@ class HttpProtocol(HttpToolsProtocol):
         )
         exchange.waiting_for_100_continue = self.expect_100_continue
         exchange.keep_alive = version == "1.1" and parser.should_keep_alive()
-        state["answer"], state["take_body"] = exchange.answer, exchange.take_body
+        state["answer"], state["write"] = exchange.answer, exchange.write
+        state["take_body"] = exchange.take_body
         if exchange.keep_alive and self._all.keeps_heads:
             exchange.head_key = self._head_key()
             if exchange.head_key:

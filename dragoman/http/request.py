@@ -2,12 +2,14 @@
 
 import functools
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 from urllib.parse import parse_qs
 
 from dragoman.dialects import negotiate
+from dragoman.dialects.dialect import Dialect
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
+from dragoman.http.exchange import Exchange, head_lines
 from dragoman.http.limits import Room, network
 from dragoman.http.mount import Mount
 from dragoman.model.identity import Caller
@@ -17,16 +19,13 @@ from dragoman.service import LARGE_BYTES, reserve
 from dragoman.telemetry.observation import RequestObservation
 from dragoman.transports import json_text, sse
 
-if TYPE_CHECKING:
-    # Circular at run time: routes answer requests.
-    from dragoman.http.exchange import Exchange
-    from dragoman.http.routes import Verdict
-
 # ASGI's own types are plain dictionaries.
 Scope = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
 # Writes a whole answer at once; False: nothing was written.
 Answer = Callable[[int, Headers, bytes], bool]
+# Writes a whole answer as it is; False: nothing was written.
+Write = Callable[[bytes], bool]
 # Returns a whole body that has come; None: it has to be received.
 TakeBody = Callable[[], bytes | None]
 
@@ -55,6 +54,25 @@ _REFUSED_TYPES = (
 )
 
 
+class Verdict:
+    """What the head of a request that was let in decided: it holds for others with the same head
+    on the same connection, for as long as its pass does.
+
+    What follows from the head alone is found out once, by whatever answers the requests."""
+
+    __slots__ = ("dialects", "headers", "is_checked", "lines")
+
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        # Headers of every answer to it.
+        self.headers = headers
+        # The dialects of its calls by method, where no more than both decides.
+        self.dialects: dict[str, Dialect] = {}
+        # Whether its body may be what its head says it is.
+        self.is_checked = False
+        # Heads of its answers as they are written, by what they say besides the common headers.
+        self.lines: dict[Hashable, bytes] = {}
+
+
 class HttpRequest:
     """One HTTP request; its body is read when it is asked for."""
 
@@ -63,6 +81,7 @@ class HttpRequest:
         "_query",
         "_take_body",
         "_unknown",
+        "_write",
         "address",
         "challenge",
         "extensions",
@@ -99,6 +118,7 @@ class HttpRequest:
         self.state: dict[str, Any] = scope.get("state", {})
         self._answer: Answer | None = self.state.get("answer")
         self._take_body: TakeBody | None = self.state.get("take_body")
+        self._write: Write | None = self.state.get("write")
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
         # The version the request names in its header and in its query.
@@ -110,7 +130,7 @@ class HttpRequest:
         # Whether an answer has begun.
         self.is_answered = False
         # Headers of its answer, whatever that is.
-        self.extra: Headers = []
+        self.extra: Sequence[tuple[bytes, bytes]] = ()
         # What an unauthenticated caller is asked for.
         self.challenge = "Bearer"
         # Where it comes from, also behind a proxy; and what it takes of its caller's share.
@@ -132,11 +152,13 @@ class HttpRequest:
         scope = {name: value for name, value in self.scope.items() if name != "state"}
         return self._copy(scope)
 
-    def again(self, exchange: "Exchange") -> "HttpRequest":
+    def again(self, exchange: Exchange) -> "HttpRequest":
         """Return another request with this head, on the same connection."""
         other = self._copy(self.scope)
+        # What follows is of this request alone.
         other.state = exchange.state
-        other._answer, other._take_body = exchange.answer, exchange.take_body
+        other._answer, other._write = exchange.answer, exchange.write
+        other._take_body = exchange.take_body
         other.receive, other.send = exchange.receive, exchange.send
         other.is_answered = False
         other.room = None
@@ -195,7 +217,7 @@ class HttpRequest:
             self.room.hold_answer(len(body))
         self.is_answered = True
         self.watched.responded(status)
-        headers = headers + self.extra
+        headers = [*headers, *self.extra]
         if self._answer is not None and not is_long and self._answer(status, headers, body):
             return
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -204,6 +226,30 @@ class HttpRequest:
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             body = b""
         await self.send({"type": "http.response.body", "body": body})
+
+    def respond_again(self, status: int, says: Hashable, body: bytes) -> bool:
+        """Write a response whose head is that of an earlier one to a request with the same head,
+        but for its length. False: nothing was written; `respond` has to do it."""
+        verdict = self.verdict
+        if verdict is None or self._write is None or self.extra is not verdict.headers:
+            return False
+        lines = verdict.lines.get((status, says))
+        if lines is None or len(body) > _AWAITED_BYTES:
+            return False
+        if not self._write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)):
+            return False
+        self.is_answered = True
+        self.watched.responded(status)
+        return True
+
+    def respond_alike(self, status: int, says: Hashable, headers: Headers) -> None:
+        """Let `respond_again` write responses with these headers, without a length, for what they
+        say: values of which there are few."""
+        verdict = self.verdict
+        if verdict is not None and self.extra is verdict.headers:
+            lines = head_lines(status, [*headers, *self.extra])
+            if lines is not None:
+                verdict.lines[status, says] = lines
 
     async def refuse_verb(self, allow: str) -> None:
         """Say which verbs a path takes."""
@@ -263,19 +309,15 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
         return await _read_large(request, min(limit, request.most_body_bytes))
     body = request.take_body()
-    if body is None or len(body) > _HELD_BYTES:
-        message = await request.receive() if body is None else _whole(body)
+    if body is None:
+        message = await request.receive()
         body = message.get("body", b"")
         if message.get("more_body") or len(body) > _HELD_BYTES:
             return await _read_on(request, message, min(limit, request.most_body_bytes))
-    if len(body) > limit:
+    request.size = size = len(body)
+    if size > limit:
         raise BodyTooLarge
-    request.size = len(body)
     return body
-
-
-def _whole(body: bytes) -> dict[str, Any]:
-    return {"type": "http.request", "body": body, "more_body": False}
 
 
 async def _read_large(request: HttpRequest, most: float) -> bytes:

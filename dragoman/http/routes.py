@@ -2,11 +2,11 @@
 is public by omission."""
 
 import enum
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dragoman.errors import ConfigError
-from dragoman.http.request import Headers, HttpRequest
+from dragoman.http.request import HttpRequest, Verdict
 from dragoman.model.identity import Caller
 from dragoman.security.keys.key_scopes import EVERYTHING, allows_any
 
@@ -50,13 +50,14 @@ class Route(NamedTuple):
         return self.scopes is None or allows_any(caller, self.scopes)
 
 
-class Verdict(NamedTuple):
-    """What the head of a request that was let in decided: it holds for others with the same head
-    on the same connection, for as long as its pass does."""
+class RouteVerdict(Verdict):
+    """A verdict, and the route that it let in to."""
 
-    route: Route
-    # Headers of every answer to it.
-    headers: Headers
+    __slots__ = ("route",)
+
+    def __init__(self, route: Route, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        super().__init__(headers)
+        self.route = route
 
 
 class Routes:

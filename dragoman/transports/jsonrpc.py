@@ -11,6 +11,7 @@ from dragoman.errors import InvalidAgentResponse, InvalidRequest
 Id = str | int | None
 
 _encode = msgspec.json.Encoder().encode
+_ID_TYPES = (int, str, type(None))
 _ID_RULE = "id must be a string, an integer or null"
 
 
@@ -43,7 +44,7 @@ def method_name(value: Any) -> str:
 def parse(value: Any) -> Envelope:
     """Open the envelope; raises `InvalidRequest`. A request without an id is refused by
     `check_answerable`, after its method and its parameters are judged."""
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         raise InvalidRequest("must be one request object")
     request = cast("dict[str, Any]", value)
     if request.get("jsonrpc") != "2.0":
@@ -52,10 +53,11 @@ def parse(value: Any) -> Envelope:
     if type(method) is not str or not method:
         raise InvalidRequest("method must be a name")
     id = request.get("id")
-    if type(id) not in (str, int, type(None)):
+    if type(id) not in _ID_TYPES:
         raise InvalidRequest(_ID_RULE)
     params = request.get("params")
-    return Envelope(id, method, {} if params is None else params, "id" in request)
+    has_id = id is not None or "id" in request
+    return Envelope(id, method, {} if params is None else params, has_id)
 
 
 def check_answerable(envelope: Envelope) -> None:
