@@ -18,7 +18,7 @@ from dragoman.model.events import CancelRequested, Event, StatusUpdate, StepReco
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.order import Order
 from dragoman.model.push import PushConfig
-from dragoman.model.record import Recorded, TaskReading, encode, encode_event
+from dragoman.model.record import MEMBERS, Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task
 from dragoman.shares import (
     NARROW_BYTES,
@@ -300,7 +300,7 @@ class TaskLog:
         if self.failure is not None:
             raise self.failure
         seq = self.seq + 1
-        body = encode_event(event)
+        body = encode({MEMBERS[type(event)]: event})
         size = len(body)
         if withheld:
             size += len(withheld)

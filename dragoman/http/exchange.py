@@ -64,9 +64,8 @@ class Exchange:
     _waiting: asyncio.Future[None] | None = None
     response_started = False
     response_complete = False
-    # Whether the answer is chunked, once that is known; whether it was written at once.
+    # Whether the answer is chunked, once that is known.
     is_chunked: bool | None = None
-    is_whole = False
     # Bytes that are still to come of an answer with a length.
     _left = 0
     # What the head is known by, if the whole request came in one piece.
@@ -178,7 +177,7 @@ class Exchange:
         if not self.keep_alive or self.scope["method"] == "HEAD":
             return False
         self.waiting_for_100_continue = False
-        self.response_started = self.is_whole = True
+        self.response_started = True
         self.transport.write(answer)
         self._complete()
         return True

@@ -455,8 +455,8 @@ class HttpProtocol(HttpToolsProtocol):
         return whole.key
 
     def _keep(self, exchange: Exchange, request: KnownRequest) -> None:
-        """Know the head of a request from here on, if it was answered at once."""
-        if exchange.is_whole and not self.transport.is_closing():
+        """Know the head of a request from here on, if it was answered to the end."""
+        if exchange.response_complete and not self.transport.is_closing():
             self._heads.add(exchange.head_key, request)
 
     def _expect_much(self) -> None:
@@ -509,7 +509,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._start(exchange, app(exchange.scope, exchange.receive, exchange.send))
 
     def _start(self, exchange: Exchange, answering: Awaitable[None]) -> None:
-        self._early.forget_caller()
+        # The app may find out who calls here.
+        self._early.counts_for = None
         self._running = exchange
         task = self.loop.create_task(exchange.run(answering))
         task.add_done_callback(self._end_task)

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.dialects.plain_requests import plain_get, plain_send
+from dragoman.dialects.plain_requests import plain_get, plain_send, plain_send_0_3
 from dragoman.dialects.reading import MAX_INT32, MAX_PARTS
+from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v0_3 import decode_send as decode_send_0_3
 from dragoman.dialects.v1_0 import V1_0, decode_get, decode_send
 from dragoman.errors import InvalidParams
 from dragoman.model import operations as ops
@@ -23,7 +25,30 @@ PLAIN = [
     {"configuration": {}, "metadata": {"a": {"b": None}}},
     {"configuration": {"historyLength": 0, "returnImmediately": True}},
     {"configuration": {"historyLength": MAX_INT32, "returnImmediately": False}},
+    {"configuration": {"acceptedOutputModes": ["text/plain", "é" * 256]}},
+    {"configuration": {"acceptedOutputModes": None, "returnImmediately": None}},
     {"configuration": None, "metadata": None},
+]
+PLAIN_0_3 = [
+    {},
+    {"message": {"role": "agent", "kind": None}},
+    {"message": {"contextId": "c", "taskId": "t", "metadata": {"a": 1}}},
+    {"configuration": {"blocking": False, "acceptedOutputModes": [], "historyLength": 3}},
+    {"configuration": {"blocking": True}, "metadata": {"a": {}}},
+    {"configuration": {"blocking": None}},
+]
+OTHERS_0_3 = [
+    {"message": {"kind": "task"}},
+    {"message": {"role": "ROLE_USER"}},
+    {"message": {"messageId": None}, "messageId": "beside"},
+    {"message": {"parts": [{"text": "without a kind"}]}},
+    {"message": {"parts": [{"type": "text", "text": "of the ancestor"}]}},
+    {"message": {"parts": [{"kind": "text", "text": "x", "metadata": {"a": 1}}]}},
+    {"message": {"parts": [{"kind": "data", "data": {}}]}},
+    {"message": {"parts": []}},
+    {"message": {"extra": 1}},
+    {"configuration": {"blocking": "yes"}},
+    {"configuration": {"pushNotificationConfig": {"url": "https://example.com"}}},
 ]
 OTHERS = [
     {"message": {"messageId": ""}},
@@ -45,7 +70,9 @@ OTHERS = [
     {"configuration": {"historyLength": -1}},
     {"configuration": {"historyLength": True}},
     {"configuration": {"returnImmediately": 1}},
-    {"configuration": {"acceptedOutputModes": ["text/plain"]}},
+    {"configuration": {"acceptedOutputModes": ["x" * 257]}},
+    {"configuration": {"acceptedOutputModes": ["x"] * 101}},
+    {"configuration": {"acceptedOutputModes": "text/plain"}},
     {"configuration": []},
     {"metadata": []},
     {"tenant": "t"},
@@ -81,6 +108,29 @@ def test_any_other_send_is_left_to_the_tolerant_reader(change: dict[str, Any]) -
     assert asked == _result(decode_send, params, ops.SendMessage)
 
 
+def _params_0_3(change: dict[str, Any]) -> dict[str, Any]:
+    parts = [{"kind": "text", "text": "hello"}]
+    message = {"kind": "message", "messageId": "m", "role": "user", "parts": parts}
+    return {**change, "message": {**message, **change.get("message", {})}}
+
+
+@pytest.mark.parametrize("change", PLAIN_0_3)
+def test_an_ordinary_send_of_0_3_is_read_by_type_to_the_same_operation(
+    change: dict[str, Any],
+) -> None:
+    params = _params_0_3(change)
+    for kind in (ops.SendMessage, ops.StreamMessage):
+        assert plain_send_0_3(params, kind) == decode_send_0_3(params, kind, "0.3")
+
+
+@pytest.mark.parametrize("change", OTHERS_0_3)
+def test_any_other_send_of_0_3_is_left_to_the_tolerant_reader(change: dict[str, Any]) -> None:
+    params = _params_0_3(change)
+    assert plain_send_0_3(params, ops.SendMessage) is None
+    asked = _result(V0_3.decode_request, "message/send", params)
+    assert asked == _result(decode_send_0_3, params, ops.SendMessage, "0.3")
+
+
 @pytest.mark.parametrize(
     "params", [{"id": "t"}, {"id": "t", "historyLength": 2}, {"id": "~" * 256}]
 )
@@ -113,6 +163,9 @@ def test_no_request_of_the_corpus_is_read_differently_by_type() -> None:
         if method in ("SendMessage", "SendStreamingMessage"):
             plain = _result(plain_send, params, ops.SendMessage)
             whole = _result(decode_send, params, ops.SendMessage)
+        elif method in ("message/send", "message/stream"):
+            plain = _result(plain_send_0_3, params, ops.SendMessage)
+            whole = _result(decode_send_0_3, params, ops.SendMessage, "0.3")
         elif method == "GetTask":
             plain, whole = _result(plain_get, params), _result(decode_get, params)
         else:

@@ -158,7 +158,6 @@ async def test_a_connection_knows_a_bounded_number_of_small_heads() -> None:
         assert len(connection(place)._heads) == MAX_HEADS
         await ask(peer, post(UNKNOWN, b"X-Long: " + b"x" * MAX_HEAD_BYTES))
         await ask(peer, post(UNKNOWN, b"traceparent: 00-%b-%b-01" % (b"1" * 32, b"2" * 16)))
-        await ask(peer, post(call("SendStreamingMessage", message("x")), b"X-S: 1"))
         await ask(peer, get())
         latest = list(connection(place)._heads._known)[-1]
         assert b"X-N: %d\r\n" % (MAX_HEADS + 2) in latest
