@@ -251,6 +251,10 @@ class Agent:
 
     def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
         """Return the skill a message names, else the one its task began with, else the default."""
+        named = operation.message.metadata.get("skillId")
+        if isinstance(named, str) and named in self.skills:
+            # Most messages that name one do it here, and this comes first.
+            return self.skills[named]
         for source in (operation, began):
             if source is None:
                 continue

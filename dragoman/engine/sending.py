@@ -54,10 +54,15 @@ class Sending:
     async def _answer(
         self, scope: Scope, call: Call, operation: SendMessage, accepted: Accepted
     ) -> Reply:
-        reply = await _reply(accepted)
-        if reply is not None:
-            return reply
-        task_id, log, seq, durable = _goal_of(accepted)
+        if isinstance(accepted, BegunTask) and accepted.worker.has_task:
+            # Most messages begin a task, and it is known at once that there is one.
+            log: TaskLog | None = accepted.worker.log
+            task_id, seq, durable = log.task_id, 1, 1
+        else:
+            reply = await _reply(accepted)
+            if reply is not None:
+                return reply
+            task_id, log, seq, durable = _goal_of(accepted)
         reading = None
         try:
             if log is None and operation.wait:

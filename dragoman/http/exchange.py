@@ -8,7 +8,7 @@ cannot go that way goes by messages of ASGI as ever.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -53,6 +53,17 @@ class AnswerTransport(Protocol):
         ...
 
 
+class KnownRequest(Protocol):
+    """What answered a request, and answers others with the same head."""
+
+    # As ASGI has it, without what belongs to one request alone.
+    scope: dict[str, Any]
+
+    def answer(self, exchange: "Exchange") -> Coroutine[Any, Any, None]:
+        """Answer a request of which everything has come."""
+        ...
+
+
 class Exchange:
     """One request and its answer."""
 
@@ -68,8 +79,8 @@ class Exchange:
     is_chunked: bool | None = None
     # Bytes that are still to come of an answer with a length.
     _left = 0
-    # What the head is known by, if the whole request came in one piece.
-    head_key = b""
+    # Has the connection know the head of the request; None: it is not one to be known.
+    keep: "Callable[[KnownRequest], None] | None" = None
 
     def __init__(
         self,

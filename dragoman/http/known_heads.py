@@ -6,10 +6,9 @@ answered the one before, which judges again whatever can change.
 """
 
 import re
-from collections.abc import Awaitable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from dragoman.http.exchange import Exchange
+from dragoman.http.exchange import KnownRequest
 
 # How many heads one connection knows, and the bytes of each: they contain credentials, as the
 # fields of the last request do, and are kept no longer than the connection.
@@ -25,17 +24,6 @@ class WholeRequest(NamedTuple):
     # Its head without the digits of its length.
     key: bytes
     body: bytes
-
-
-class KnownRequest(Protocol):
-    """What answered a request, and answers others with the same head."""
-
-    # As ASGI has it, without what belongs to one request alone.
-    scope: dict[str, Any]
-
-    def answer(self, exchange: Exchange) -> Awaitable[None]:
-        """Answer a request of which everything has come."""
-        ...
 
 
 def whole_request(data: bytes) -> WholeRequest | None:

@@ -24,7 +24,7 @@ from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
-from dragoman.http.exchange import Exchange
+from dragoman.http.exchange import Exchange, KnownRequest
 from dragoman.http.grpc.pipes import PREFACE, Pipe, PipeOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
@@ -41,7 +41,7 @@ from dragoman.http.head_rules import (
     meaning,
     repeated,
 )
-from dragoman.http.known_heads import KnownHeads, KnownRequest, whole_request
+from dragoman.http.known_heads import KnownHeads, whole_request
 from dragoman.http.raw_request import RawRequest
 from dragoman.http.refusals.delayed import RefusalWriter
 from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
@@ -430,12 +430,9 @@ class HttpProtocol(HttpToolsProtocol):
         )
         exchange.waiting_for_100_continue = self.expect_100_continue
         exchange.keep_alive = version == "1.1" and parser.should_keep_alive()
-        state["answer"], state["write"] = exchange.answer, exchange.write
-        state["take_body"] = exchange.take_body
-        if exchange.keep_alive and self._all.keeps_heads:
-            exchange.head_key = self._head_key()
-            if exchange.head_key:
-                state["keep"] = partial(self._keep, exchange)
+        state["exchange"] = exchange
+        if exchange.keep_alive and self._all.keeps_heads and (key := self._head_key()):
+            exchange.keep = partial(self._keep, exchange, key)
         if before is None or before.response_complete:
             self._start_asgi(exchange)
         else:
@@ -454,10 +451,10 @@ class HttpProtocol(HttpToolsProtocol):
             return b""
         return whole.key
 
-    def _keep(self, exchange: Exchange, request: KnownRequest) -> None:
+    def _keep(self, exchange: Exchange, key: bytes, request: KnownRequest) -> None:
         """Know the head of a request from here on, if it was answered to the end."""
         if exchange.response_complete and not self.transport.is_closing():
-            self._heads.add(exchange.head_key, request)
+            self._heads.add(key, request)
 
     def _expect_much(self) -> None:
         """An answer before the end of this body is the last one here."""
@@ -512,7 +509,8 @@ class HttpProtocol(HttpToolsProtocol):
         # The app may find out who calls here.
         self._early.counts_for = None
         self._running = exchange
-        task = self.loop.create_task(exchange.run(answering))
+        # Not by the loop, whose tasks are looked at for those of authors.
+        task = asyncio.Task(exchange.run(answering), loop=self.loop)
         task.add_done_callback(self._end_task)
         self.tasks.add(task)
 

@@ -1,8 +1,9 @@
 """One HTTP request as ASGI gives it, and the plain ways to answer it."""
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,13 +23,6 @@ from dragoman.transports import json_text, sse
 # ASGI's own types are plain dictionaries.
 Scope = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
-# Writes a whole answer at once; False: nothing was written.
-Answer = Callable[[int, Headers, bytes], bool]
-# Writes a whole answer as it is; False: nothing was written.
-Write = Callable[[bytes], bool]
-# Returns a whole body that has come; None: it has to be received.
-TakeBody = Callable[[], bytes | None]
-
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 MAX_URL_BYTES = 8 * 1024
@@ -77,11 +71,9 @@ class HttpRequest:
     """One HTTP request; its body is read when it is asked for."""
 
     __slots__ = (
-        "_answer",
+        "_exchange",
         "_query",
-        "_take_body",
         "_unknown",
-        "_write",
         "address",
         "challenge",
         "extensions",
@@ -113,12 +105,10 @@ class HttpRequest:
         self.mount = mount
         self.path = path
         self.verb: str = scope["method"]
-        # What a connection of ours and the app tell each other about this request; how it takes a
-        # whole answer and gives a whole body. None: another server runs the app.
+        # What a connection of ours and the app tell each other about this request.
         self.state: dict[str, Any] = scope.get("state", {})
-        self._answer: Answer | None = self.state.get("answer")
-        self._take_body: TakeBody | None = self.state.get("take_body")
-        self._write: Write | None = self.state.get("write")
+        # Takes whole answers and has whole bodies; None: another server runs the app.
+        self._exchange: Exchange | None = self.state.get("exchange")
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
         # The version the request names in its header and in its query.
@@ -147,18 +137,31 @@ class HttpRequest:
         self.verdict: Verdict | None = None
         self.watched = RequestObservation()
 
-    def head(self) -> "HttpRequest":
-        """Return a request with this head and nothing else, for `again`."""
-        scope = {name: value for name, value in self.scope.items() if name != "state"}
-        return self._copy(scope)
+    def keep_head(self, path: str, answer: "AnswerKnown") -> None:
+        """Let the connection give other requests with this head, for the same path, to what
+        answers them, if that is possible."""
+        exchange = self._exchange
+        if exchange is None or exchange.keep is None or self.verdict is None:
+            return
+        head = copy.copy(self)
+        head.scope = {name: value for name, value in self.scope.items() if name != "state"}
+        head.state, head._exchange, head.room = {}, None, None
+        exchange.keep(_KnownHead(head, path, answer))
 
     def again(self, exchange: Exchange) -> "HttpRequest":
         """Return another request with this head, on the same connection."""
-        other = self._copy(self.scope)
-        # What follows is of this request alone.
-        other.state = exchange.state
-        other._answer, other._write = exchange.answer, exchange.write
-        other._take_body = exchange.take_body
+        other = HttpRequest.__new__(HttpRequest)
+        # What the head alone decides.
+        other.scope = self.scope
+        other.mount, other.path, other.verb = self.mount, self.path, self.verb
+        other.headers, other._query = self.headers, self._query
+        other.version, other.extensions = self.version, self.extensions
+        other.challenge, other.address = self.challenge, self.address
+        other.most_body_bytes = self.most_body_bytes
+        other.pass_, other._unknown = self.pass_, self._unknown
+        other.verdict = self.verdict
+        # What is of this request alone.
+        other._exchange, other.state = exchange, exchange.state
         other.receive, other.send = exchange.receive, exchange.send
         other.is_answered = False
         other.room = None
@@ -170,19 +173,6 @@ class HttpRequest:
         """Forget why others with the same head were let in: it is judged like the first."""
         self.pass_ = self.verdict = None
         self.address = _address(self.scope)
-
-    def _copy(self, scope: Scope) -> "HttpRequest":
-        """Return one with what the head alone decides."""
-        other = HttpRequest.__new__(HttpRequest)
-        other.scope = scope
-        other.mount, other.path, other.verb = self.mount, self.path, self.verb
-        other.headers, other._query = self.headers, self._query
-        other.version, other.extensions = self.version, self.extensions
-        other.challenge, other.address = self.challenge, self.address
-        other.most_body_bytes = self.most_body_bytes
-        other.pass_, other._unknown = self.pass_, self._unknown
-        other.verdict = self.verdict
-        return other
 
     @property
     def caller(self) -> Caller:
@@ -196,7 +186,7 @@ class HttpRequest:
     @property
     def is_bounded(self) -> bool:
         """Whether the size of its head was checked while it was read."""
-        return self._answer is not None
+        return self._exchange is not None
 
     @property
     def evidence(self) -> Evidence:
@@ -207,7 +197,7 @@ class HttpRequest:
 
     def take_body(self) -> bytes | None:
         """Return the whole body if all of it has come and none was read; None: receive it."""
-        return None if self._take_body is None else self._take_body()
+        return None if self._exchange is None else self._exchange.take_body()
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
@@ -218,7 +208,8 @@ class HttpRequest:
         self.is_answered = True
         self.watched.responded(status)
         headers = [*headers, *self.extra]
-        if self._answer is not None and not is_long and self._answer(status, headers, body):
+        exchange = self._exchange
+        if exchange is not None and not is_long and exchange.answer(status, headers, body):
             return
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         if is_long:
@@ -230,13 +221,13 @@ class HttpRequest:
     def respond_again(self, status: int, says: Hashable, body: bytes) -> bool:
         """Write a response whose head is that of an earlier one to a request with the same head,
         but for its length. False: nothing was written; `respond` has to do it."""
-        verdict = self.verdict
-        if verdict is None or self._write is None or self.extra is not verdict.headers:
+        verdict, exchange = self.verdict, self._exchange
+        if verdict is None or exchange is None or self.extra is not verdict.headers:
             return False
         lines = verdict.lines.get((status, says))
         if lines is None or len(body) > _AWAITED_BYTES:
             return False
-        if not self._write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)):
+        if not exchange.write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)):
             return False
         self.is_answered = True
         self.watched.responded(status)
@@ -296,6 +287,26 @@ def _address(scope: Scope) -> str:
     """Return the address at the other end of the connection."""
     client = scope.get("client")
     return client[0] if client else ""
+
+
+# Answers a request whose head was let in before, given the path it was found by.
+AnswerKnown = Callable[[HttpRequest, str], Coroutine[Any, Any, None]]
+
+
+class _KnownHead:
+    """Answers requests with a head that was let in before."""
+
+    __slots__ = ("_answer", "_head", "_path", "scope")
+
+    def __init__(self, head: HttpRequest, path: str, answer: AnswerKnown) -> None:
+        self.scope = head.scope
+        self._head = head
+        self._path = path
+        self._answer = answer
+
+    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+        """Answer a request of which everything has come."""
+        return self._answer(self._head.again(exchange), self._path)
 
 
 @functools.lru_cache(1024)

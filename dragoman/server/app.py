@@ -8,8 +8,7 @@ parts (`server/site.py`); agents are the first of them (`server/served_agents.py
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings, check_names, load_settings
@@ -19,7 +18,6 @@ from dragoman.engine.running.author_code import guard_tasks
 from dragoman.errors import A2AError, ConfigError, retry_after
 from dragoman.http.access_control import AccessControl
 from dragoman.http.documents import document
-from dragoman.http.exchange import Exchange
 from dragoman.http.incidents import incident
 from dragoman.http.mount import Mount
 from dragoman.http.request import HttpRequest, Scope
@@ -186,9 +184,7 @@ class App:
         mount, below = self._find(path, scope["method"])
         request = HttpRequest(scope, receive, send, mount, below)
         await self._answer(request, self.access.answer(request, self.site.routes))
-        keep = request.state.get("keep")
-        if keep is not None and request.verdict is not None:
-            keep(_KnownRequest(request.head(), path, self._answer_known))
+        request.keep_head(path, self._answer_known)
 
     async def _answer_known(self, request: HttpRequest, path: str) -> None:
         """Answer a request whose head was let in before."""
@@ -228,27 +224,6 @@ class App:
                     below = CARD_PATH
                 return mount, below
         raise AssertionError("the first part knows every path")
-
-
-class _KnownRequest:
-    """A request that was answered, and answers others with the same head."""
-
-    __slots__ = ("_answer", "_head", "_path", "scope")
-
-    def __init__(
-        self,
-        head: HttpRequest,
-        path: str,
-        answer: Callable[[HttpRequest, str], Coroutine[Any, Any, None]],
-    ) -> None:
-        self.scope = head.scope
-        self._head = head
-        self._path = path
-        self._answer = answer
-
-    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
-        """Answer a request of which everything has come."""
-        return self._answer(self._head.again(exchange), self._path)
 
 
 async def _fail(request: HttpRequest, error: A2AError) -> None:

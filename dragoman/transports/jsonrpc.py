@@ -1,6 +1,6 @@
 """The JSON-RPC 2.0 envelope, taken off by servers and put on by clients, and the way back."""
 
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -13,6 +13,15 @@ Id = str | int | None
 _encode = msgspec.json.Encoder().encode
 _ID_TYPES = (int, str, type(None))
 _ID_RULE = "id must be a string, an integer or null"
+
+
+class _PlainRequest(msgspec.Struct, gc=False):
+    """A request as most are: whatever else it has is of no interest."""
+
+    jsonrpc: Literal["2.0"]
+    id: str | int
+    method: Annotated[str, msgspec.Meta(min_length=1)]
+    params: dict[str, Any]
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -44,6 +53,15 @@ def method_name(value: Any) -> str:
 def parse(value: Any) -> Envelope:
     """Open the envelope; raises `InvalidRequest`. A request without an id is refused by
     `check_answerable`, after its method and its parameters are judged."""
+    try:
+        plain = msgspec.convert(value, _PlainRequest)
+    except msgspec.ValidationError:
+        return _parse(value)
+    return Envelope(plain.id, plain.method, plain.params)
+
+
+def _parse(value: Any) -> Envelope:
+    """Open an envelope that is not as plain; raises `InvalidRequest`."""
     if type(value) is not dict:
         raise InvalidRequest("must be one request object")
     request = cast("dict[str, Any]", value)

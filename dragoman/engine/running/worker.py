@@ -215,6 +215,12 @@ class Worker:
             self.decision.set_result(None)
 
     @property
+    def has_task(self) -> bool:
+        """Whether it is decided that there is a task."""
+        decision = self.decision
+        return decision.done() and not decision.cancelled() and decision.result() is None
+
+    @property
     def message(self) -> Message:
         """The message being worked on."""
         return self.operation.message

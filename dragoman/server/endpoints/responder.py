@@ -72,7 +72,9 @@ class Responder:
             return await self.discovery.extended_card(request, dialect)
         service = dialect.around(request.mount.service, request.scope["headers"])
         reply = await service.answer(call)
-        return with_transitions(reply, dialect) if isinstance(reply, TaskReply) else reply
+        if isinstance(reply, TaskReply) and reply.transitions is not None:
+            return with_transitions(reply, dialect)
+        return reply
 
     def public_error(self, request: HttpRequest, error: BaseException) -> A2AError:
         """Return what the caller is told of any error in hand; a cancellation that is not our own
