@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from dragoman.telemetry import logs
+
 logger = logging.getLogger("dragoman")
 
 _LINES = {
@@ -71,8 +73,8 @@ class Exchange:
     keep_alive = True
     waiting_for_100_continue = False
     disconnected = False
-    # What waits for something to receive.
-    _waiting: asyncio.Future[None] | None = None
+    # Set when there is something to receive; made by the first that waits.
+    _news: asyncio.Event | None = None
     response_started = False
     response_complete = False
     # Whether the answer is chunked, once that is known.
@@ -114,13 +116,18 @@ class Exchange:
     def wake(self) -> None:
         """There is something to receive: a piece, the end, that the caller is gone."""
         self._has_news = True
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._news is not None:
+            self._news.set()
 
     def disconnect(self) -> None:
         """The caller is gone, or is treated as if it were."""
         self.disconnected = True
         self.wake()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there is nothing more to receive."""
+        return self.disconnected or self.response_complete
 
     def take_body(self) -> bytes | None:
         """Return the whole body if all of it has come and none was taken; None: receive it."""
@@ -135,14 +142,16 @@ class Exchange:
         if self.waiting_for_100_continue and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.waiting_for_100_continue = False
-        if not self.disconnected and not self.response_complete:
+        if not self._is_over:
             self.flow.resume_reading()
-            while not self._has_news:
-                self._waiting = asyncio.get_running_loop().create_future()
-                await self._waiting
-            self._has_news = False
-        if self.disconnected or self.response_complete:
+        while not (self._has_news or self._is_over):
+            if self._news is None:
+                self._news = asyncio.Event()
+            self._news.clear()
+            await self._news.wait()
+        if self._is_over:
             return {"type": "http.disconnect"}
+        self._has_news = False
         body, self.body = self.body, b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
@@ -152,8 +161,11 @@ class Exchange:
         """Have the request answered; whatever is raised, the connection knows what became of it."""
         try:
             await answering
+        except asyncio.CancelledError:
+            logger.info("a request was cut off")
+            await self._fail()
         except BaseException as error:
-            logger.error("a request was not answered", exc_info=error)
+            logs.log_error(logger, "a request was not answered", error=error)
             await self._fail()
         else:
             if not self.response_complete and not self.disconnected:

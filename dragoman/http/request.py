@@ -63,8 +63,9 @@ class Verdict:
         self.dialects: dict[str, Dialect] = {}
         # Whether its body may be what its head says it is.
         self.is_checked = False
-        # Heads of its answers as they are written, by what they say besides the common headers.
-        self.lines: dict[Hashable, bytes] = {}
+        # Heads of its answers as they are written, by what they say besides the common headers:
+        # the first line, and those behind the length.
+        self.lines: dict[Hashable, tuple[bytes, bytes]] = {}
 
 
 class HttpRequest:
@@ -225,22 +226,26 @@ class HttpRequest:
         if verdict is None or exchange is None or self.extra is not verdict.headers:
             return False
         lines = verdict.lines.get((status, says))
-        if lines is None or len(body) > _AWAITED_BYTES:
+        size = len(body)
+        if lines is None or size > _AWAITED_BYTES:
             return False
-        if not exchange.write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body)):
+        if not exchange.write(
+            b"%bcontent-length: %d\r\n%b\r\n%b" % (lines[0], size, lines[1], body)
+        ):
             return False
         self.is_answered = True
         self.watched.responded(status)
         return True
 
     def respond_alike(self, status: int, says: Hashable, headers: Headers) -> None:
-        """Let `respond_again` write responses with these headers, without a length, for what they
+        """Let `respond_again` write responses with these headers, behind the length, for what they
         say: values of which there are few."""
         verdict = self.verdict
         if verdict is not None and self.extra is verdict.headers:
-            lines = head_lines(status, [*headers, *self.extra])
-            if lines is not None:
-                verdict.lines[status, says] = lines
+            head = head_lines(status, [*headers, *self.extra])
+            if head is not None:
+                first, _, rest = head.partition(b"\r\n")
+                verdict.lines[status, says] = first + b"\r\n", rest
 
     async def refuse_verb(self, allow: str) -> None:
         """Say which verbs a path takes."""
@@ -320,8 +325,9 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
         return await _read_large(request, min(limit, request.most_body_bytes))
     body = request.take_body()
-    if body is None:
-        message = await request.receive()
+    if body is None or len(body) > _HELD_BYTES:
+        whole: dict[str, Any] = {"type": "http.request", "body": body}
+        message = await request.receive() if body is None else whole
         body = message.get("body", b"")
         if message.get("more_body") or len(body) > _HELD_BYTES:
             return await _read_on(request, message, min(limit, request.most_body_bytes))

@@ -72,14 +72,14 @@ def test_what_is_not_exactly_one_whole_small_request_is_read_by_the_parser(data:
 # The same answers on both ways
 
 
-def _without_ids(answer: Answer) -> tuple[int, dict[str, str], Any]:
+def _without_ids(answer: Answer) -> tuple[int, list[tuple[str, str]], Any]:
     value = json.loads(answer.body) if answer.body else None
     task = (value or {}).get("result", {}).get("task") if isinstance(value, dict) else None
     if task:
         parts = [artifact["parts"] for artifact in task["artifacts"]]
         value["result"]["task"] = parts, task["status"]["state"]
-        return answer.status, {**answer.headers, "content-length": ""}, value
-    return answer.status, answer.headers, value
+        return answer.status, [*{**answer.headers, "content-length": ""}.items()], value
+    return answer.status, [*answer.headers.items()], value
 
 
 async def _answers(place: Place) -> list[Any]:
@@ -105,7 +105,7 @@ async def _answers(place: Place) -> list[Any]:
         for _ in range(2):
             answer = await ask(peer, stream)
             assert b"TASK_STATE_COMPLETED" in answer.body
-            found.append((answer.status, answer.headers))
+            found.append((answer.status, [*answer.headers.items()]))
     return found
 
 

@@ -122,8 +122,7 @@ async def respond(
         headers.append((b"retry-after", b"%d" % retry_after))
     elif status == 200:
         request.respond_alike(status, says, headers)
-    headers.append((b"content-length", b"%d" % len(body)))
-    await request.respond(status, headers, body)
+    await request.respond(status, [(b"content-length", b"%d" % len(body)), *headers], body)
 
 
 def common_headers(request: HttpRequest, version: str) -> Headers:
