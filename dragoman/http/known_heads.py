@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 from dragoman.http.exchange import KnownRequest
 
-# How many heads one connection knows, and the bytes of each: they contain credentials, as the
-# fields of the last request do, and are kept no longer than the connection.
+# How many heads one connection knows, and the bytes and fields of each: they contain credentials,
+# as the fields of the last request do, and are kept no longer than the connection.
 MAX_HEADS = 16
 MAX_HEAD_BYTES = 1024
+MAX_FIELDS = 32
+# Heads that all connections know together: beyond that each knows one.
+MAX_ALL_HEADS = 16_384
 
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,5})\r\n", re.IGNORECASE)
 
@@ -45,12 +48,19 @@ def whole_request(data: bytes) -> WholeRequest | None:
     return WholeRequest(data[:begin] + data[behind:end], data[end:])
 
 
+class HeadTotal:
+    """How many heads all connections of a process know."""
+
+    count = 0
+
+
 class KnownHeads:
     """The heads that one connection knows."""
 
-    __slots__ = ("_known", "_last", "_last_head", "_last_length")
+    __slots__ = ("_known", "_last", "_last_head", "_last_length", "_total")
 
-    def __init__(self) -> None:
+    def __init__(self, total: HeadTotal) -> None:
+        self._total = total
         self._known: dict[bytes, KnownRequest] = {}
         # The last one that was found, with its length, and the bytes of the whole request.
         self._last: KnownRequest | None = None
@@ -62,9 +72,13 @@ class KnownHeads:
 
     def add(self, key: bytes, request: KnownRequest) -> None:
         """Know a head from here on; the one that was known first makes room."""
-        if len(self._known) >= MAX_HEADS and key not in self._known:
-            del self._known[next(iter(self._known))]
-        self._known[key] = request
+        known = self._known
+        if key not in known:
+            if len(known) >= MAX_HEADS or (known and self._total.count >= MAX_ALL_HEADS):
+                del known[next(iter(known))]
+            else:
+                self._total.count += 1
+        known[key] = request
         # It may have been the one that made room, or what this one replaces.
         self._last = None
 
@@ -86,5 +100,6 @@ class KnownHeads:
 
     def clear(self) -> None:
         """Know none."""
+        self._total.count -= len(self._known)
         self._known.clear()
         self._last = None

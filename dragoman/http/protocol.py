@@ -41,7 +41,7 @@ from dragoman.http.head_rules import (
     meaning,
     repeated,
 )
-from dragoman.http.known_heads import KnownHeads, whole_request
+from dragoman.http.known_heads import MAX_FIELDS, KnownHeads, whole_request
 from dragoman.http.raw_request import RawRequest
 from dragoman.http.refusals.delayed import RefusalWriter
 from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
@@ -110,7 +110,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._exchange: Exchange | None = None
         self._running: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
-        self._heads = KnownHeads()
+        self._heads = KnownHeads(connections.known_heads)
         # Nothing more is read as a request; bytes that were dropped since.
         self._is_deaf = False
         self._discarded = 0
@@ -443,6 +443,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Return what the head that was read is known by; empty: it is not one to be known."""
         fields = self._head_fields
         if self.expect_100_continue or b"transfer-encoding" in fields:
+            return b""
+        if len(self.headers) > MAX_FIELDS:
             return b""
         whole = whole_request(self._raw.begins)
         # The same length as the parser found, so that no reader could place the end elsewhere.

@@ -10,7 +10,13 @@ import pytest
 
 from dragoman import App
 from dragoman.config import load_settings
-from dragoman.http.known_heads import MAX_HEAD_BYTES, MAX_HEADS, whole_request
+from dragoman.http.known_heads import (
+    MAX_ALL_HEADS,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    MAX_HEADS,
+    whole_request,
+)
 from dragoman.http.protocol import HttpProtocol
 from dragoman.model.identity import Caller
 from dragoman.security.authentication import NEVER, CredentialRefused, Evidence, Pass
@@ -158,9 +164,27 @@ async def test_a_connection_knows_a_bounded_number_of_small_heads() -> None:
         assert len(connection(place)._heads) == MAX_HEADS
         await ask(peer, post(UNKNOWN, b"X-Long: " + b"x" * MAX_HEAD_BYTES))
         await ask(peer, post(UNKNOWN, b"traceparent: 00-%b-%b-01" % (b"1" * 32, b"2" * 16)))
+        await ask(peer, post(UNKNOWN, *[b"X-%d:" % number for number in range(MAX_FIELDS)]))
         await ask(peer, get())
         latest = list(connection(place)._heads._known)[-1]
         assert b"X-N: %d\r\n" % (MAX_HEADS + 2) in latest
+
+
+async def test_connections_that_know_many_heads_together_know_one_each() -> None:
+    async with guarding() as place:
+        total = place.connections.known_heads
+        async with place.peer() as peer:
+            await become_known(place, peer)
+            await ask(peer, post(UNKNOWN, b"X-N: 1"))
+            assert total.count == len(connection(place)._heads) == 2
+            total.count += MAX_ALL_HEADS
+            await ask(peer, post(UNKNOWN, b"X-N: 2"))
+            assert len(connection(place)._heads) == 2
+        await place.until(lambda: total.count == MAX_ALL_HEADS)
+        async with place.peer() as peer:
+            for number in range(3):
+                await ask(peer, post(UNKNOWN, b"X-N: %d" % number))
+                assert len(connection(place)._heads) == 1
 
 
 async def test_a_caller_that_leaves_during_a_send_leaves_its_task_running() -> None:
