@@ -20,7 +20,9 @@ from dragoman.http.known_heads import (
 from dragoman.http.protocol import HttpProtocol
 from dragoman.model.identity import Caller
 from dragoman.security.authentication import NEVER, CredentialRefused, Evidence, Pass
+from tests.corpus import envelope, params
 from tests.corpus.agent import agent
+from tests.corpus.run import SEED
 from tests.http.wire import Answer, Peer, Place, call, get, guarding, message, post
 
 UNKNOWN = call("GetTask", {"id": "none"})
@@ -121,6 +123,37 @@ async def test_answers_are_the_same_whether_a_head_is_known_or_not() -> None:
         parsed = await _answers(place)
         place.connections.keeps_heads = True
         assert await _answers(place) == parsed
+
+
+def _corpus() -> list[bytes]:
+    """Return calls of the corpus as bytes: most repeat the head of one before."""
+    cases = [case for case in params.cases(300, SEED) if case.binding == "jsonrpc"][:500]
+    cases += [case for case in envelope.cases(300, SEED) if case.binding == "jsonrpc"][:300]
+    found: list[bytes] = []
+    for case in cases:
+        fields = [f"{name}: {value}".encode("latin-1") for name, value in case.headers]
+        length = b"Content-Length: %d" % len(case.body)
+        target = f"{case.path}?{case.query}" if case.query else case.path
+        line = f"{case.method} {target} HTTP/1.1".encode()
+        lines = [line, b"Host: 127.0.0.1", *fields, length, b"", case.body]
+        found.append(b"\r\n".join(lines))
+    return found
+
+
+async def test_the_corpus_gets_the_same_answers_whether_heads_are_known_or_not() -> None:
+    found = _corpus()
+    answers: list[list[Any]] = []
+    async with guarding() as place:
+        for keeps_heads in (False, True):
+            place.connections.keeps_heads = keeps_heads
+            async with place.peer() as peer:
+                given = [await ask(peer, data) for data in found]
+                assert bool(connection(place)._heads) is keeps_heads
+            await place.until(lambda: not len(place.connections))
+            # What was accepted has ids and times of its own.
+            answers.append([a if b'"result"' not in a.body else a.status for a in given])
+    assert len(found) > 500
+    assert answers[0] == answers[1]
 
 
 async def test_a_request_in_pieces_behind_a_known_head_waits_for_all_of_them() -> None:
