@@ -130,7 +130,7 @@ class AccessControl:
                     request, route, self._keeper, known
                 ):
                     return
-            agent = request.header(SOURCE_AGENT)
+            agent = request.header(SOURCE_AGENT) if SOURCE_AGENT in request.headers else None
             if self._limits.is_shared:
                 await self._limits.prepare(request.caller, agent, request.address)
             room = self._limits.admit(request.caller, agent, request.address)
