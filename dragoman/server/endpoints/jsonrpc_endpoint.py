@@ -72,12 +72,13 @@ class JsonRpcEndpoint:
                 id, method = jsonrpc.request_id(value), jsonrpc.method_name(value)
                 raise
             id, method = envelope.id, envelope.method
-            dialect = verdict.dialects.get(method) if verdict and envelope.has_id else None
-            if dialect is None:
-                dialect = self._choose(request, envelope, next(iter(value)))
-                if dialect is V1_0 and verdict and method in BY_V1_METHOD:
+            chosen = verdict.dialects.get(method) if verdict and envelope.has_id else None
+            if chosen is None:
+                chosen = self._choose(request, envelope, next(iter(value)))
+                if chosen is V1_0 and verdict and method in BY_V1_METHOD:
                     # In later versions nothing but the head and the method decides.
-                    verdict.dialects[method] = dialect
+                    verdict.dialects[method] = chosen
+            dialect = chosen
             if request.size > LARGE_BYTES:
                 operation = await large_bodies.decoded(dialect, method, envelope.params)
             else:
