@@ -1,8 +1,8 @@
-"""Write the terminal session of the README by running it: `python docs/session.py`.
+"""Write the terminal session of `tasks.md` by running it: `python docs/session.py`.
 
 The commands are typed as they are shown, against a server that is killed in the middle. Ids, times
 and the port differ from run to run and are replaced by fixed ones, so that a test can tell whether
-what the README shows is still what happens.
+what the page shows is still what happens.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from dragoman.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "tasks.md"
 PART = re.compile(r"^<!-- session begins -->\n.*?^<!-- session ends -->$", re.MULTILINE | re.DOTALL)
 PORT = 8000
 WITHIN = 60.0
@@ -135,10 +135,10 @@ def session() -> str:
 
 
 def main() -> None:
-    """Write the session into the README."""
-    text = README.read_text(encoding="utf-8")
+    """Write the session into the page."""
+    text = PAGE.read_text(encoding="utf-8")
     shown = f"<!-- session begins -->\n{session()}\n<!-- session ends -->"
-    README.write_text(PART.sub(lambda _: shown, text), encoding="utf-8")
+    PAGE.write_text(PART.sub(lambda _: shown, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dragoman.authoring import hosting
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from dragoman.agents.local_tools import tool
     from dragoman.agents.loop import AgentLoop
     from dragoman.authoring.agent import Agent
@@ -112,7 +114,14 @@ def _make_app(agent: "Agent", settings: "Settings | None" = None) -> hosting.Asg
 
 
 # An agent is an ASGI app by itself, but the room where it is written does not know the server.
+def _join(agent: "Agent", gateway: str, **more: Any) -> "AbstractAsyncContextManager[str]":
+    from dragoman.server.process.join_app import join_agent
+
+    return join_agent(agent, gateway, **more)
+
+
 hosting.make_app = _make_app
+hosting.join = _join
 
 
 def __dir__() -> list[str]:

@@ -149,6 +149,11 @@ PROOFS: dict[str, Proof] = {
         "Kill a gateway and agents behind it; tasks end as undisturbed, and are paid for once.",
         [_count("kills", 60, "How often to kill.")],
     ),
+    "join": Proof(
+        "gateway",
+        "The same with agents that dial out, and connections cut at random bytes.",
+        [_count("kills", 100, "How often to kill.")],
+    ),
     "cluster": Proof(
         "cluster",
         "Hurt replicas on PostgreSQL and every part between; nothing acknowledged is lost.",

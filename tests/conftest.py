@@ -94,6 +94,8 @@ LONG = (
     "authoring/test_asking.py",
     "gateway/money/test_escrow.py",
     "cli/requirements/test_tasks.py",
+    "test_site.py",
+    "test_tutorial.py",
     "test_examples.py",
     "authoring/durable/test_time.py",
     "authoring/durable/test_steps.py",

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from harness.serving import client, hosting, message
 from harness.waiting import within
 
 EXAMPLES = ROOT / "examples"
+LIST = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 SHOWN: dict[str, Callable[[httpx.Client], None]] = {}
 
 
@@ -85,7 +87,8 @@ def events(http: httpx.Client) -> None:
 def steps(http: httpx.Client) -> None:
     # What it is for is shown where its server is killed: tests/examples.
     assert "Packing" in str(stream(http, "a lamp"))
-    assert result(send(http, "a pen")) == [{"text": "a pen is on its way, receipt 5."}]
+    # The third order, with three entries each: the second is the charge.
+    assert result(send(http, "a pen")) == [{"text": "a pen is on its way, receipt 8."}]
 
 
 @shows("approval.py")
@@ -181,7 +184,22 @@ def served(name: str, folder: Path, **env: str) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_an_example_does_what_it_shows(name: str, tmp_path: Path) -> None:
     with served(name, tmp_path, PACKING_SECONDS="0") as http:
+        # First as the list of examples says it, while it has done nothing else.
+        if row := re.search(rf"^\| `{name}` \| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", LIST, re.M):
+            told = ("send", "-a", str(http.base_url), *shlex.split(row[1]))
+            assert row[2] in run(*told, cwd=tmp_path).stdout
+        else:
+            assert name == "conformance_agent.py"
         SHOWN[name](http)
+
+
+def test_every_example_is_in_the_list() -> None:
+    files = {path.relative_to(EXAMPLES) for path in EXAMPLES.rglob("*.py")}
+    apart = {"tutorial", "gateway_peers"}
+    wanted = {path.as_posix() for path in files if path.parent.as_posix() not in apart}
+    listed = re.findall(r"^\| `([\w/]+\.py)` \|", LIST, re.M)
+    assert sorted(listed) == sorted(wanted)
+    assert all(f"`{folder}/`" in LIST for folder in apart)
 
 
 @pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))

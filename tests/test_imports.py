@@ -31,6 +31,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # carries
     "dialects": WAIST,
     "egress": WAIST,
+    # Messages and streams alone: what is behind them is others'.
+    "tunnels": (),
     "security": (*WAIST, "egress"),
     "transports": (*WAIST, "dialects", "security"),
     # Limits that replicas count together are in the store.
@@ -44,11 +46,11 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # joins
     "server": (
         *(*WAIST, "authoring", "engine", "stores", "push"),
-        *("http", "transports", "dialects", "security", "egress"),
+        *("http", "transports", "dialects", "security", "egress", "tunnels"),
     ),
     "gateway": (
-        *(*WAIST, "server", "authoring", "engine", "client", "stores"),
-        *("http", "transports", "dialects", "security", "egress"),
+        *(*WAIST, "server", "authoring", "engine", "client", "stores", "push"),
+        *("http", "transports", "dialects", "security", "egress", "tunnels"),
     ),
     "mcp": (
         *(*WAIST, "server", "agents", "authoring", "client"),
@@ -72,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "cli": (
         *(*WAIST, "server", "gateway", "mcp", "compat", "agents", "authoring", "client"),
-        *("testing", "engine", "stores", "push", "console"),
+        *("testing", "engine", "stores", "push", "console", "tunnels"),
         *("http", "transports", "dialects", "security", "egress", "dragoman"),
     ),
     "__main__": ("cli",),

@@ -4,6 +4,7 @@ environment unless an `App` serves it."""
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -276,6 +277,17 @@ class Agent:
             raise InvalidParams("the agent has no skills", field="skillId")
         skills = self.skills.values()
         return next((s for s in skills if s.is_default), next(iter(skills)))
+
+    def join(
+        self, gateway: str, *, key: str = "", token: str = "", name: str = ""
+    ) -> AbstractAsyncContextManager[str]:
+        """Serve through a gateway that is dialled out to, for as long as the block lasts; it gets
+        the agent's address there. No port is opened.
+
+        `key` or `token` is the credential for the gateway. `name` is the name there, if not the
+        agent's own: processes of one name and owner are one agent.
+        """
+        return hosting.join(self, gateway, key=key, token=token, name=name)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve as an ASGI app: `uvicorn my_agent:agent`, or mounted in a larger one."""

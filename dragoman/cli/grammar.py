@@ -65,8 +65,9 @@ _HIDDEN = {row.name: _global(row, hidden=True) for row in ROWS}
 def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from dragoman import __version__
+        from dragoman.telemetry.commit import commit
 
-        ctx.ensure_object(Invocation).out.write(f"dragoman {__version__}\n")
+        ctx.ensure_object(Invocation).out.write(f"dragoman {__version__} (commit {commit()})\n")
         ctx.exit()
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": CommandPlace("serving.serve:serve", "Serve agents of your own.", _RUN),
     "up": CommandPlace("serving.up:up", "Start a gateway and say what to try.", _RUN),
     "gateway": CommandPlace("serving.up:gateway", "Serve a gateway to agents.", _RUN),
+    "join": CommandPlace("serving.join:join", "Serve an agent through a gateway.", _RUN),
     "mcp": CommandPlace("serving.mcp:mcp", "Offer agents or a gateway as an MCP server.", _RUN),
     "init": CommandPlace("serving.init:init", "Begin a project that runs and tests itself.", _RUN),
     "mock": CommandPlace("serving.mock:mock", "Play a scripted agent.", _TEST),
@@ -57,6 +58,9 @@ COMMANDS = {
     "backup": CommandPlace("operating.backup:backup", "Copy the store while it is in use.", _KEEP),
     "store": CommandPlace("operating.store:store", "Look after the store, and copy it.", _KEEP),
     "audit": CommandPlace("operating.audit:audit", "Read and verify the audit log.", _KEEP),
+    "triggers": CommandPlace(
+        "gateway.triggers:triggers", "Begin tasks by the clock or by posts.", _KEEP
+    ),
     "trust": CommandPlace("operating.trust:trust", "See and verify how agents are trusted.", _KEEP),
     "credits": CommandPlace(
         "gateway.credits:credits_", "See, buy and settle credits at a gateway.", _KEEP

@@ -38,6 +38,7 @@ from dragoman.egress.targets import (
     read_location,
     read_target,
 )
+from dragoman.egress.tunnels import Tunnels, is_joined
 from dragoman.egress.waits import Waits
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class Egress:
         tls: ssl.SSLContext | None = None,
         keep_alive: bool = False,
         per_host: int = CONNECTIONS_PER_HOST,
+        tunnels: Tunnels | None = None,
     ) -> None:
+        """`tunnels` lead to agents that dialled out to this process."""
         self._policy = policy or Policy(allow=allow, allow_private=allow_private, ports=ports)
         self._names = Names()
         self._resolve = resolver or self._names.resolve
@@ -87,6 +90,7 @@ class Egress:
         self.identity = os.urandom(8).hex() if tls else ""
         self._keep_alive = keep_alive
         self._per_host = per_host
+        self._tunnels = tunnels
         self._waits = Waits()
         # By their loop, and whether their connections serve more than one request.
         self._pools: dict[tuple[asyncio.AbstractEventLoop, bool], Pool] = {}
@@ -176,6 +180,9 @@ class Egress:
             target = read_target(url)
         except NotCanonical as error:
             raise EgressRefused(str(error)) from None
+        if self._tunnels is not None and is_joined(target.host):
+            # It has no address that a policy could be about.
+            return target
         if reason := self._policy.refusal(target):
             raise EgressRefused(reason)
         return target
@@ -185,6 +192,8 @@ class Egress:
             following = self._target(read_location(target, location).url)
         except NotCanonical as error:
             raise EgressRefused(f"the redirect is of no use: {error}") from None
+        if is_joined(following.host) and following.origin != target.origin:
+            raise EgressRefused("the redirect leads to an agent that dialled out")
         if target.scheme == "https" and following.scheme != "https":
             raise EgressRefused("the redirect leads from https to http")
         return following
@@ -304,6 +313,10 @@ class Egress:
     async def _dialled(self, target: Target) -> Http1Connection:
         tls = self._tls if target.scheme == "https" else None
         loop = asyncio.get_running_loop()
+        if self._tunnels is not None and is_joined(target.host):
+            connection = Http1Connection(loop)
+            await self._tunnels.connect(target.host, connection, self._connect_timeout)
+            return connection
         return await Dial(target, self._policy).connect(
             self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop)
         )

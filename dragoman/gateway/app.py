@@ -19,15 +19,20 @@ from dragoman.gateway.delivery.requester import RequesterService
 from dragoman.gateway.delivery.self_token import SelfToken
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.join_endpoint import JoinEndpoint
 from dragoman.gateway.money.costs import CostService
 from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.private_agents import PrivateAgents
 from dragoman.gateway.registry.agent_keys import AgentKeyring, StoredKeys
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import AgentChanges, Registration, Secret
+from dragoman.gateway.triggers.triggers import Triggers
+from dragoman.gateway.triggers.webhook_endpoint import PATH as WEBHOOKS
+from dragoman.gateway.triggers.webhook_endpoint import answer_webhook
 from dragoman.gateway.workflows.runs import Runs
 from dragoman.gateway.workflows.workflows import Workflows
 from dragoman.http.mount import Mount
+from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access
 from dragoman.model.identity import LOCAL
 from dragoman.model.money import Terms, micro_credits
@@ -119,6 +124,8 @@ class GatewayPart(AppPart):
         self._private_agents.add_to(site.routes)
         access = Access.PUBLIC if site.settings.cards.public else Access.CALLER
         Catalog(gateway.registry, site.discovery.base).add_to(site.routes, access)
+        JoinEndpoint(gateway.joined, self._store, site.streams).add_to(site.routes)
+        site.routes.add(f"{WEBHOOKS}*", self._webhook, Access.PUBLIC)
         Api(gateway, site.streams).add_to(site.routes)
 
     async def open(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
@@ -149,9 +156,17 @@ class GatewayPart(AppPart):
             hooks=site.hooks,
         )
         opened.push_async_callback(gateway.workflows.stop)
+        gateway.triggers = Triggers(
+            gateway.store, gateway.registry.get, gateway.service, gateway.settings
+        )
+        gateway.triggers.start()
+        opened.push_async_callback(gateway.triggers.stop)
         site.engines[Runs.name] = gateway.workflows.engine
         # Operators look after runs as after all tasks.
         site.unlisted[Runs.name] = gateway.workflows
+
+    async def _webhook(self, request: HttpRequest) -> None:
+        await answer_webhook(request, self.gateway.triggers)
 
     def _front_of(self, site: Site, settings: Settings) -> Front:
         costs = CostService(self.gateway.service, self.gateway.ledger)

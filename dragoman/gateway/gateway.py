@@ -18,12 +18,14 @@ from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.forwarding import Forwarding
 from dragoman.gateway.delivery.push_inbox import PushInbox
 from dragoman.gateway.delivery.upstreams import Upstreams
+from dragoman.gateway.joined_agents import JoinedAgents
 from dragoman.gateway.money.ledger import Ledger
 from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.money.payments import FakeProvider
 from dragoman.gateway.registry.agent_keys import AgentKeyring
 from dragoman.gateway.registry.registry import Registry
 from dragoman.gateway.router import Router
+from dragoman.gateway.triggers.triggers import Triggers
 from dragoman.gateway.trust.scores import TrustRules
 from dragoman.gateway.trust.trust import Trust
 from dragoman.gateway.workflows.workflows import Workflows
@@ -49,6 +51,7 @@ class Gateway:
     # Set by the app, which makes the engine and knows how callers are authenticated.
     service: Service
     workflows: Workflows
+    triggers: Triggers
     keys: AgentKeyring
 
     def __init__(
@@ -67,12 +70,14 @@ class Gateway:
         self.settings = settings
         self.audit = audit
         self._is_local = is_local
+        self.joined = JoinedAgents(settings.gateway.heartbeat_interval)
         self._http = Egress(
             allow=settings.egress.allow,
             allow_private=settings.egress.allow_private or (is_local and not settings.ways()),
             ports=_PORTS,
             keep_alive=True,
             per_host=_PER_HOST,
+            tunnels=self.joined,
         )
         self.registry = Registry(
             store,
@@ -82,6 +87,7 @@ class Gateway:
             heartbeat_interval=settings.gateway.heartbeat_interval,
             most_per_owner=settings.gateway.max_agents_per_owner,
         )
+        self.joined.registry = self.registry
         trust_rules = TrustRules(
             policy=settings.gateway.trust_policy, cap=settings.gateway.trust_cap
         )
@@ -98,7 +104,11 @@ class Gateway:
         # What agents of this process are shown, by their ids.
         self._own_credentials: dict[str, Credential | None] = {}
         self.upstreams = Upstreams(
-            self._http, self._credential, settings, self.registry.share_circuit
+            self._http,
+            self._credential,
+            settings,
+            self.registry.share_circuit,
+            self.joined.is_absent,
         )
         self.registry.listen_circuits(self.upstreams.adopt)
         self.router = Router(self.registry, self.trust, self.ledger, self.upstreams, settings)
@@ -135,6 +145,7 @@ class Gateway:
         for task in self._background:
             task.cancel()
         await self.trust.close()
+        await self.joined.close()
         await self.registry.close()
         await self._http.close()
 
@@ -165,6 +176,7 @@ class Gateway:
         return {
             "agents": len(agents),
             "online": sum(agent.status == "online" for agent in agents),
+            "tunnels": len(self.joined),
         }
 
     def _note_stray(self, agent_id: str, origin: str) -> None:

@@ -9,7 +9,7 @@ request costs a few comparisons.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
@@ -56,6 +56,12 @@ MAX_PIPELINED = 100
 MAX_DISCARDED_BYTES = 1024 * 1024
 # A length of more digits than this is a large body: one to hang up on rather than to read.
 LARGE_DIGITS = 5
+
+
+class SwitchedProtocol(asyncio.Protocol):
+    """A protocol that a connection is given to; it says when the connection is gone."""
+
+    on_lost: Callable[[Exception | None], None] | None
 
 
 class _EndOfReading(Exception):
@@ -117,6 +123,8 @@ class HttpProtocol(HttpToolsProtocol):
         # Since it turned out to speak HTTP/2; and what came before that was certain.
         self._pipe: Pipe | None = None
         self._preface = b""
+        # Since another protocol has the connection.
+        self._is_switched = False
         # A refusal that ends the connection and has to wait for the answers before it.
         self._last_refusal: CountedRefusal | None = None
 
@@ -132,6 +140,8 @@ class HttpProtocol(HttpToolsProtocol):
         # The host of the request before it, which need not be checked twice.
         self._host: bytes | None = None
         self._upgrades = False
+        # Whether the request asks for a WebSocket, and behind it nothing has come.
+        self._asks_for_websocket = False
         self._body_bytes = 0
         self._is_large = False
         # Whether the connection would stay open after a large body, had it come.
@@ -303,6 +313,8 @@ class HttpProtocol(HttpToolsProtocol):
         it is given the head again, without that wish.
         """
         self._upgrades = False
+        wish = [value for name, value in self.headers if name == b"upgrade"]
+        self._asks_for_websocket = not rest and [one.lower() for one in wish] == [b"websocket"]
         hops = (b"upgrade", b"http2-settings", b"connection")
         closes = not self.parser.should_keep_alive()
         version = self.parser.get_http_version().encode()
@@ -431,7 +443,10 @@ class HttpProtocol(HttpToolsProtocol):
         exchange.waiting_for_100_continue = self.expect_100_continue
         exchange.keep_alive = version == "1.1" and parser.should_keep_alive()
         state["exchange"] = exchange
-        if exchange.keep_alive and self._all.keeps_heads and (key := self._head_key()):
+        asks, self._asks_for_websocket = self._asks_for_websocket, False
+        state["switch"] = self.switch if asks else None
+        is_repeatable = exchange.keep_alive and self._all.keeps_heads and not asks
+        if is_repeatable and (key := self._head_key()):
             exchange.keep = partial(self._keep, exchange, key)
         if before is None or before.response_complete:
             self._start_asgi(exchange)
@@ -556,8 +571,32 @@ class HttpProtocol(HttpToolsProtocol):
         request has its answer."""
         if self._pipe is not None:
             return not self._pipe.open_rpcs
+        if self._is_switched:
+            return False
         running = self._running
         return running is None or running.response_complete
+
+    # Another protocol
+
+    def switch(self, head: bytes, protocol: SwitchedProtocol) -> bool:
+        """Answer the request that is being answered with this head, and give the connection to
+        another protocol. False: it cannot be given away, and nothing was written."""
+        running = self._running
+        if running is None or running.response_started or self._is_deaf or self._waiting:
+            return False
+        running.response_started = running.response_complete = True
+        running.wake()
+        self._leave(running)
+        self.server_state.total_requests += 1
+        self._is_deaf = self._is_switched = True
+        self.deadlines.read_by = self.deadlines.write_by = NEVER
+        protocol.on_lost = self.connection_lost
+        transport = self.transport
+        transport.write(head)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        self.flow.resume_reading()
+        return True
 
     # Refusals that leave the connection open
 

@@ -186,6 +186,7 @@ class GatewayThings(Things):
             "account": self._account,
             "checkout": self._checkout,
             "workflow": self._workflow,
+            "trigger": self._trigger,
             "run": self._run,
             "hook": self._hook,
         }
@@ -229,6 +230,8 @@ class GatewayThings(Things):
             found += [f"agents/{agent}", f"agents/{agent}/api-keys", f"trust/{agent}/history"]
         if workflow := thing.get("workflow"):
             found += [f"workflows/{workflow}"]
+        if trigger := thing.get("trigger"):
+            found += [f"triggers/{trigger}"]
         ours = [(f"/api/v1/{path}", self.keys[OWNER]) for path in found]
         buyers = f"/api/v1/tasks/{thing['task']}" if "task" in thing else "/api/v1/tasks?limit=1"
         return [*super().places(thing), *ours, (buyers, self.keys[BUYER])]
@@ -310,6 +313,11 @@ class GatewayThings(Things):
     async def _checkout(self) -> Thing:
         made = await self._api(OWNER, "POST", "/api/v1/billing/checkout", {"package": "starter"})
         return {"checkout": made["checkoutId"]}
+
+    async def _trigger(self) -> Thing:
+        agent = self.fixed["free"]
+        body = {"name": MARK, "agentId": agent, "text": MARK, "webhook": True}
+        return {"trigger": (await self._api(OWNER, "POST", "/api/v1/triggers", body))["id"]}
 
     async def _workflow(self) -> Thing:
         step = {"name": MARK, "agentId": self.fixed["free"], "skillId": "working"}

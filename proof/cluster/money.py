@@ -21,7 +21,7 @@ from proof.cluster.tally import Tally
 from proof.crash.checker import History, held_against
 from proof.gateway import agent as behind
 from proof.gateway.callers import Account
-from proof.gateway.site import post
+from proof.gateway.site import ask
 from proof.results import Progress
 from proof.servers import Replicas, Server
 
@@ -172,7 +172,7 @@ class Market:
             "pricePerTask": float(_PRICE),
             "endpoint": f"http://{HOST}:{self._works.port}",
         }
-        answer = await post(gateways[0].port, "/api/v1/agents", self._seller, said)
+        answer = await ask(gateways[0].port, "POST", "/api/v1/agents", self._seller, said)
         self.agent = answer["data"]["id"]
 
     async def close(self) -> None:

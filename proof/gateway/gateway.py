@@ -32,7 +32,7 @@ from proof.gateway.checks import (
     count_runs,
 )
 from proof.gateway.result import GatewayResult
-from proof.gateway.site import SECRET, FixedServer, GatewayProcesses
+from proof.gateway.site import FixedServer, GatewayProcesses
 from proof.results import Progress, bound, silent, workplace
 
 # Seconds between two kills, and those for which an agent is down.
@@ -54,11 +54,17 @@ class _Run:
     """One run."""
 
     def __init__(
-        self, folder: Path, seed: int, pause: float, environment: Mapping[str, str] | None
+        self,
+        folder: Path,
+        seed: int,
+        pause: float,
+        environment: Mapping[str, str] | None,
+        make: type[GatewayProcesses],
     ) -> None:
         self.chance = random.Random(f"{seed}/kills")
         self.parties = {name: Account(name, f"token-of-{name}-{seed:012}") for name in _PARTIES}
-        self.site = GatewayProcesses(folder, list(self.parties.values()), seed, environment)
+        owners = {name: self.parties[owner] for name, owner in _OWNERS.items()}
+        self.site = make(folder, list(self.parties.values()), owners, seed, environment)
         self.load = GatewayLoad(self.site.gateways, seed, [], pause)
         self.prices: dict[str, Prices] = {}
         self.ids: dict[str, str] = {}
@@ -68,23 +74,9 @@ class _Run:
         """Start everything and register the agents."""
         site = self.site
         await site.start()
-        first, *others = site.replicas
-        said = {
-            "many": {
-                "endpoint": first.url,
-                "replicas": [one.url for one in others],
-                "repeatable": True,
-            },
-            "once": {
-                "endpoint": site.once.url,
-                "credential": {"kind": "bearer", "value": SECRET},
-            },
-        }
-        for name, more in said.items():
-            owner = self.parties[_OWNERS[name]]
-            body = {"name": name, "pricePerTask": float(_PRICES[name]), **more}
-            self.ids[name] = id = await site.register(owner, body)
-            self.prices[id] = Prices(f"token:{owner.name}", _MICRO[name])
+        for name, owner in _OWNERS.items():
+            self.ids[name] = id = await site.register(name, float(_PRICES[name]))
+            self.prices[id] = Prices(f"token:{owner}", _MICRO[name])
             self.load.agents.append(id)
 
     async def flap(self) -> None:
@@ -114,12 +106,16 @@ class _Run:
             server.kill()
         self.kills += 1
         self.gateway_kills += site.gateway in victims
-        for server in reversed(victims):
-            if server is site.gateway:
-                await site.gateways.start(server)
-            else:
-                await asyncio.sleep(chance.uniform(*DOWN))
-                await server.start()
+        async with asyncio.TaskGroup() as group:
+            for server in victims:
+                group.create_task(self._start(server, chance.uniform(*DOWN)))
+
+    async def _start(self, server: FixedServer, down: float) -> None:
+        if server is self.site.gateway:
+            await self.site.gateways.start(server)
+        else:
+            await asyncio.sleep(down)
+            await server.start()
 
     async def through_the_api(self, verdict: Verdict) -> int:
         """Hold what each caller is told of its tasks to what an undisturbed run says; return how
@@ -171,10 +167,11 @@ async def prove(
     progress: Progress = silent,
     pause: float = PAUSE,
     callers: int = CALLERS,
+    make: type[GatewayProcesses] = GatewayProcesses,
 ) -> GatewayResult:
-    """Run the proof in a folder."""
+    """Run the proof in a folder, with the processes that `make` makes."""
     began = time.monotonic()
-    run = _Run(folder, seed, pause, environment)
+    run = _Run(folder, seed, pause, environment, make)
     load, site = run.load, run.site
     try:
         await run.open()
@@ -205,7 +202,7 @@ async def prove(
         check_once(site.once.store, mine, verdict)
         return _result(run, verdict, differing, money, round(time.monotonic() - began, 1))
     finally:
-        site.kill_all()
+        await site.close()
 
 
 def _result(
@@ -241,6 +238,7 @@ def _result(
         moves=count_moves(site.gateway.store),
         unknown=load.unknown,
         resumed=load.resumed,
+        cuts=site.cuts,
         refused=dict(load.refused.most_common(10)),
         findings=[*verdict.findings, *money.findings],
     )

@@ -33,6 +33,8 @@ class GatewayResult(Result, kw_only=True):
     moves: int
     unknown: int
     resumed: int
+    # Connections of joined agents that were cut off on the way.
+    cuts: int = 0
     refused: dict[str, int]
     bound_per_kill: float | None = None
 

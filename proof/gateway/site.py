@@ -23,7 +23,7 @@ from proof.servers import Replicas, Server
 # Below the ports that systems give to callers: a call to an agent that is down must not get the
 # agent's own port to call from, and thereby answer itself.
 _PORTS = range(12_000, 30_000)
-_CREATED = 201
+_GOOD = (200, 201)
 # The credential that the agent that works once asks for.
 SECRET = "a-secret-between-gateway-and-agent"
 
@@ -84,9 +84,12 @@ class GatewayProcesses:
         self,
         folder: Path,
         parties: list[Account],
+        owners: Mapping[str, Account],
         seed: int,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`owners` are those of the agents, by name."""
+        self.owners = owners
         # Apart from what is drawn for kills: how many are drawn depends on which ports are free.
         chance = random.Random(f"{seed}/ports")
         tokens = folder / "tokens.toml"
@@ -111,14 +114,18 @@ class GatewayProcesses:
         self.gateway = GatewayServer(
             folder / "gateway.db", chance, environment=settings | dict(environment or {})
         )
+        self._chance = chance
         lasting = fast | {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_LEASE": "2"}
         of_many = lasting | {"PROOF_RUNS": str(self.runs["many"])}
-        self.replicas = [
-            FixedServer(folder / f"many-{n}.db", chance, environment=of_many) for n in range(3)
-        ]
-        of_once = {"PROOF_RUNS": str(self.runs["once"]), "DRAGOMAN_AUTH_TOKEN": SECRET}
-        self.once = FixedServer(folder / "once.db", chance, environment=lasting | of_once)
+        self.replicas = [self.agent("many", folder / f"many-{n}.db", of_many) for n in range(3)]
+        of_once = lasting | {"PROOF_RUNS": str(self.runs["once"])}
+        self.once = self.agent("once", folder / "once.db", of_once)
         self.gateways = Replicas([self.gateway])
+
+    def agent(self, name: str, store: Path, environment: Mapping[str, str]) -> FixedServer:
+        """Return a process of an agent."""
+        secret = {"DRAGOMAN_AUTH_TOKEN": SECRET} if name == "once" else {}
+        return FixedServer(store, self._chance, environment={**environment, **secret})
 
     async def start(self) -> None:
         """Start all of them."""
@@ -128,22 +135,43 @@ class GatewayProcesses:
             for server in [*self.replicas, self.once]:
                 group.create_task(server.start())
 
-    def kill_all(self) -> None:
+    @property
+    def cuts(self) -> int:
+        """Connections that were cut off on the way."""
+        return 0
+
+    async def close(self) -> None:
         """End all of them."""
         for server in [self.gateway, *self.replicas, self.once]:
             server.kill()
 
-    async def register(self, party: Account, said: Json) -> str:
+    async def register(self, name: str, price: float) -> str:
         """Register an agent for its owner; return its id."""
-        answer = await post(self.gateway.port, "/api/v1/agents", party, said)
+        first, *others = self.replicas
+        more: Json = {
+            "endpoint": first.url,
+            "replicas": [one.url for one in others],
+            "repeatable": True,
+        }
+        if name == "once":
+            more = {
+                "endpoint": self.once.url,
+                "credential": {"kind": "bearer", "value": SECRET},
+            }
+        body = {"name": name, "pricePerTask": price, **more}
+        answer = await ask(self.gateway.port, "POST", "/api/v1/agents", self.owners[name], body)
         return answer["data"]["id"]
 
 
-async def post(port: int, path: str, party: Account, body: Json) -> Json:
-    """Have a gateway make something for one of its callers; return its answer."""
-    content = msgspec.json.encode(body)
+async def ask(
+    port: int, verb: str, path: str, party: Account | None, body: Json | None = None
+) -> Json:
+    """Ask a gateway on behalf of one of its callers, if it wants to know which; return its
+    answer."""
+    content = b"" if body is None else msgspec.json.encode(body)
+    credential = "" if party is None else f"Authorization: Bearer {party.token}\r\n"
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {party.token}\r\n"
+        f"{verb} {path} HTTP/1.1\r\nHost: {HOST}\r\n{credential}"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
         "Connection: close\r\n\r\n"
     )
@@ -155,6 +183,6 @@ async def post(port: int, path: str, party: Account, body: Json) -> Json:
             answer = (await reader.read()).partition(b"\r\n\r\n")[2]
         finally:
             writer.close()
-    if status != _CREATED:
+    if status not in _GOOD:
         raise ConfigError(f"the gateway answers {status}: {answer[:300].decode()}")
     return msgspec.json.decode(answer)

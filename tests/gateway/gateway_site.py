@@ -41,11 +41,13 @@ class GatewaySite(Site):
 
 
 @asynccontextmanager
-async def gateway(folder: Path, *agents: Agent, **settings: Any) -> AsyncGenerator[GatewaySite]:
-    """Serve a gateway on a file of its own."""
+async def gateway(
+    folder: Path, *agents: Agent, is_ours: bool = False, **settings: Any
+) -> AsyncGenerator[GatewaySite]:
+    """Serve a gateway on a file of its own; with `is_ours` on connections as our processes have."""
     chosen = {"store": str(folder / "gateway.db"), "forward_patience": 10.0} | settings
     app = gateway_app(*agents, settings=load_settings({}, **chosen), is_local=True)
-    async with hosting(app) as url, client(url) as http:
+    async with hosting(app, is_ours=is_ours) as url, client(url) as http:
         yield GatewaySite(url, http, app)
 
 

@@ -229,8 +229,11 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def hosting(asgi: Any, *, lifespan: str = "on", port: int = 0) -> AsyncGenerator[str]:
-    """Serve any ASGI app on a free port of this machine; the value is its address."""
+async def hosting(
+    asgi: Any, *, lifespan: str = "on", port: int = 0, is_ours: bool = False
+) -> AsyncGenerator[str]:
+    """Serve any ASGI app on a free port of this machine; the value is its address. With `is_ours`
+    connections are those that a process of ours has."""
     # asyncio turns Nagle off only for sockets that say they are TCP.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -241,7 +244,7 @@ async def hosting(asgi: Any, *, lifespan: str = "on", port: int = 0) -> AsyncGen
         lifespan=lifespan,  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
-        http="httptools" if pipes is None else _with_grpc(asgi, pipes),
+        http=_connections(asgi, pipes) if pipes is not None or is_ours else "httptools",
         timeout_graceful_shutdown=1,
         # A client of a busy machine may use a connection again just as the usual 5 s end.
         timeout_keep_alive=int(WAIT),
@@ -268,11 +271,11 @@ def _pipes(asgi: Any) -> Pipes | None:
     return pipes_of(asgi) if is_named else None
 
 
-def _with_grpc(app: App, pipes: Pipes) -> Any:
+def _connections(app: App, pipes: Pipes | None) -> Any:
     """Return what makes connections as a process of ours has them."""
     connections = Connections(app.settings)
     connections.pipes = pipes
-    app.site.discovery.grpc.is_served = True
+    app.site.discovery.grpc.is_served = pipes is not None
     return protocol(connections)
 
 

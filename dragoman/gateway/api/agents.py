@@ -1,10 +1,12 @@
 """Registered agents: registered, read, found, changed, checked and removed."""
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from msgspec import UNSET
 
+from dragoman.egress.targets import NotCanonical, read_target
+from dragoman.egress.tunnels import is_joined
 from dragoman.errors import InvalidParams, PermissionDenied
 from dragoman.gateway.api import keys
 from dragoman.gateway.api.agent_shapes import (
@@ -36,6 +38,7 @@ async def register_agent(ask: Ask) -> AgentRecord:
     """Register an agent; its card is fetched, or made of the request if there is none."""
     body: NewAgent = ask.body
     _check_default(ask, body.is_default)
+    _check_named([body.endpoint, *body.replicas, *body.origins])
     with _field_names():
         agent = await ask.gateway.registry.register(registration_of(body), ask.principal)
     return agent_record(ask, agent)
@@ -46,6 +49,16 @@ def _check_default(ask: Ask, is_wanted: bool) -> None:
     that match no other agent."""
     if is_wanted and ask.principal != LOCAL and not is_operator(ask):
         raise PermissionDenied("Only operators say which agent is the default one")
+
+
+def _check_named(urls: Sequence[str]) -> None:
+    """Raise `InvalidParams` for the address of an agent that dialled out: it leads into a tunnel,
+    and only whom the tunnel belongs to is registered there."""
+    for url in urls:
+        with contextlib.suppress(NotCanonical):
+            # What is no address is told later, in its own words.
+            if is_joined(read_target(url.strip()).host):
+                raise InvalidParams("is of an agent that joins by itself", field="endpoint")
 
 
 @contextlib.contextmanager
@@ -99,6 +112,8 @@ async def update_agent(ask: Ask) -> AgentRecord:
     """Change an agent of one's own."""
     body: AgentChange = ask.body
     _check_default(ask, body.is_default is True)
+    named = [body.endpoint, *(body.replicas or ()), *(body.origins or ())]
+    _check_named([url for url in named if url is not UNSET])
     with _field_names():
         agent = await ask.gateway.registry.update(
             ask.path["id"], changes_of(body), ask.principal, operator=is_operator(ask)

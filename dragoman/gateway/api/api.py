@@ -34,6 +34,7 @@ from dragoman.gateway.api.envelope import ApiRefused, failure
 from dragoman.gateway.api.table import Ask, Endpoint, Table
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registry.search import may_see
+from dragoman.gateway.triggers import endpoints as triggers
 from dragoman.http.incidents import incident
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
@@ -75,6 +76,7 @@ TABLE = Table(
         *billing.ENDPOINTS.rows,
         *settlements.ENDPOINTS.rows,
         *workflows.ENDPOINTS.rows,
+        *triggers.ENDPOINTS.rows,
     ]
 )
 

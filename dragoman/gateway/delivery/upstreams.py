@@ -34,6 +34,12 @@ _TIMEOUT = 30.0
 Credentials = Callable[[str], Awaitable[Credential | None]]
 # Hears of circuits that open or close here.
 CircuitHeard = Callable[[CircuitRow], None]
+# Tells of an address that no call can reach at this moment.
+Absent = Callable[[str], bool]
+
+
+def _never(url: str) -> bool:
+    return False
 
 
 class Upstream:
@@ -47,10 +53,12 @@ class Upstream:
         settings: Settings,
         circuit_changed: CircuitHeard | None = None,
         own_url: str = "",
+        is_absent: Absent = _never,
     ) -> None:
         """`own_url` is where this process serves the agent itself; empty: it does not."""
         self.agent: Registered = agent
         self._own_url = own_url
+        self._is_absent = is_absent
         self.urls: list[str] = self._addresses()
         self._http = http
         self._credentials = credentials
@@ -96,15 +104,17 @@ class Upstream:
         return min(self.circuits.retry_in(url, requester) for url in self.urls)
 
     def next_url(self, requester: Principal, avoided: str = "") -> str:
-        """Return the address for a requester's next task: in rotation, addresses with a closed
-        circuit first, and not the one that just failed if there is another."""
+        """Return the address for a requester's next task: in rotation, addresses that are there
+        and have a closed circuit first, and not the one that just failed if there is another."""
         urls = self.urls
         if len(urls) == 1:
             return urls[0]
         self._round += 1
         rotated = [urls[(self._round + index) % len(urls)] for index in range(len(urls))]
-        is_open = self.circuits.is_open
-        return min(rotated, key=lambda url: (is_open(url, requester), url == avoided))
+        is_open, is_absent = self.circuits.is_open, self._is_absent
+        return min(
+            rotated, key=lambda url: (is_absent(url), is_open(url, requester), url == avoided)
+        )
 
     def works_once(self, url: str) -> bool:
         """Say whether a message sent twice there is worked on once, as far as that is known."""
@@ -211,8 +221,10 @@ class Upstreams:
         credentials: Credentials,
         settings: Settings,
         circuit_changed: CircuitHeard | None = None,
+        is_absent: Absent = _never,
     ) -> None:
         """`circuit_changed` hears of circuits that open or close here."""
+        self._is_absent = is_absent
         self._http = http
         self._credentials = credentials
         self._settings = settings
@@ -232,6 +244,7 @@ class Upstreams:
                 self._settings,
                 self._circuit_changed,
                 self._own.get(agent.id, ""),
+                self._is_absent,
             )
             self._upstreams[agent.id] = found
         else:

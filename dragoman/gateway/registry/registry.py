@@ -213,6 +213,23 @@ class Registry:
         self.health.moved(agent.id, absence)
         return await self._written(edited)
 
+    async def add_replica(
+        self, id: str, url: str, is_absent: Callable[[str], bool], most: int
+    ) -> Registered:
+        """Add an address to an agent; return it. Where it has too many, one that is not there makes
+        room."""
+
+        def edit(stored: Registered) -> Registered:
+            if url in (stored.url, *stored.replicas):
+                return stored
+            replicas = [*stored.replicas, url]
+            while len(replicas) >= most:
+                absent = [one for one in replicas[:-1] if is_absent(one)]
+                replicas.remove(absent[0] if absent else replicas[0])
+            return replace(stored, replicas=replicas)
+
+        return await self._agents.edit(id, edit, act="agent.update")
+
     async def accept(
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:

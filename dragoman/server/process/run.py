@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import uvicorn
 
@@ -36,6 +36,10 @@ from dragoman.server.process.workers import inherited, supervise
 from dragoman.server.push_service import check as check_push
 from dragoman.telemetry import figures, logs, page
 
+if TYPE_CHECKING:
+    # Loads websockets, which an extra brings.
+    from dragoman.server.process.joining import Joining
+
 logger = logging.getLogger("dragoman")
 
 # Seconds that agent code has to end after everything else has.
@@ -53,8 +57,11 @@ class Server(uvicorn.Server):
         line: socket.socket | None = None,
         urls: Sequence[str] = (),
         pipes: Pipes | None = None,
+        join: "Joining | None" = None,
     ) -> None:
+        """`join` keeps the agent connected to a gateway, in place of a port."""
         super().__init__(config)
+        self._join = join
         self._pipes = pipes
         self._urls = urls
         self._app = app
@@ -79,7 +86,16 @@ class Server(uvicorn.Server):
             if self._line is not None:
                 loop.add_reader(self._line, self._end_alone)
             await self._app.listening(self._urls)
+            if self._join is not None:
+                await self._join.start(self._app.site.store, self._accept, self._end)
             self._on_ready()
+
+    def _accept(self) -> asyncio.Protocol:
+        """Return what answers a connection that comes by a tunnel."""
+        make: Any = self.config.http_protocol_class
+        return make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     def _end_alone(self) -> None:
         """Stop serving: the parent is gone, and no signal will come from it."""
@@ -90,12 +106,16 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams before uvicorn waits for them."""
         self._app.end_streams()
+        if self._join is not None:
+            self._join.leave()
         if self._pipes is not None:
             # Before its connections are closed: rpcs that are being answered have some time.
             for server in self.servers:
                 server.close()
             await self._pipes.stop(self._app.settings.server.drain)
         await super().shutdown(sockets)
+        if self._join is not None:
+            await self._join.close()
 
 
 class Ready(NamedTuple):
@@ -116,10 +136,12 @@ def run(
     on_ready: Callable[[Ready], None],
     command: Sequence[str] = (),
     make: Callable[..., App] = App,
+    join: "Joining | None" = None,
 ) -> None:
     """Serve until a signal ends it; `on_ready` is called once callers can connect.
 
-    `command` starts this program again, for each of several workers. `make` makes the app.
+    `command` starts this program again, for each of several workers. `make` makes the app. With
+    `join` nothing is listened to: callers come by the gateway that the agent joins.
     """
     logs.configure(
         settings.telemetry.log_format,
@@ -127,6 +149,9 @@ def run(
         access=settings.telemetry.access_log,
     )
     worker = inherited()
+    if join is not None:
+        _join(make(*agents, settings=settings, is_local=False), join, on_ready, settings)
+        return
     places = [*settings.addresses(), *settings.grpc_addresses()]
     only_local = all(is_local(host) for host, _ in places)
     if worker is None:
@@ -160,6 +185,15 @@ def run(
                 code = supervise(command, theirs, drain=settings.server.drain, on_ready=ready)
             else:
                 code = _work(app, listeners, tls, ready)
+    _leave_threads(code)
+    sys.exit(code)
+
+
+def _join(app: App, join: "Joining", on_ready: Callable[[Ready], None], settings: Settings) -> None:
+    """Serve an agent to a gateway that it dials out to."""
+    code = _work(app, [], {}, lambda: on_ready(Ready([], settings.store_name)), join=join)
+    if join.refusal is not None:
+        raise join.refusal
     _leave_threads(code)
     sys.exit(code)
 
@@ -205,6 +239,7 @@ def _work(
     tls: dict[str, Any],
     on_ready: Callable[[], None],
     line: socket.socket | None = None,
+    join: "Joining | None" = None,
 ) -> int:
     """Serve in this process; return its exit code."""
     app.access.admission = Admission()
@@ -214,7 +249,8 @@ def _work(
     figures.connections_taken.watch(lambda: connections.opened)
     figures.connection_refusals.watch_each(lambda: connections.refused)
     count = len(app.settings.addresses())
-    if (pipes := pipes_of(app)) is not None:
+    pipes = pipes_of(app) if join is None else None
+    if pipes is not None:
         ports = [listener.getsockname()[1] for listener in listeners[count:]]
         connections.pipes, connections.grpc_ports = pipes, frozenset(ports)
         pipes.most = max(1, connections.max_connections // 3)
@@ -236,7 +272,7 @@ def _work(
         **tls,
     )
     urls = [url_of("https" if tls else "http", listener) for listener in listeners[:count]]
-    server = Server(config, app, on_ready, line, urls, pipes)
+    server = Server(config, app, on_ready, line, urls, pipes, join)
     page.share()
     # uvicorn raises the signal again once it is done; by then everything is closed.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -31,7 +31,14 @@ _STATE = (
     "SELECT encode(value, 'hex') FROM facts WHERE name IN ('secret', 'sealed_secret')",
 )
 # Tables that servers fill while they serve, and neither the schema nor a first start.
-_USED = ("tasks", "scopes", "keys", "orders", "agents", "agents_removed", "agent_keys", "workflows")
+_USED = (
+    *("tasks", "scopes", "keys", "orders", "agents", "agents_removed", "agent_keys"),
+    *("workflows", "triggers"),
+)
+
+
+# Tables whose rows the database numbers.
+_NUMBERED = (*("scopes", "pushes", "notes", "accounts", "agent_keys", "workflows", "triggers"),)
 
 
 class DatabaseReader:
@@ -173,7 +180,7 @@ class DatabaseWriter(DatabaseReader):
             await run("UPDATE agent_keys_version SET version = $1", marks.agent_keys_version)
             await run("SELECT setval('blocks', $1, false)", marks.task // BLOCK + 1)
             least = {"pushes": marks.push, "notes": marks.note}
-            for name in ("scopes", "pushes", "notes", "accounts", "agent_keys", "workflows"):
+            for name in _NUMBERED:
                 await run(
                     "SELECT setval(pg_get_serial_sequence($1, 'number'), "
                     f"greatest($2, (SELECT coalesce(max(number), 0) FROM {name})) + 1, false)",

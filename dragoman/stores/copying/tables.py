@@ -107,6 +107,7 @@ TABLES = (
         "expires_at revoked_at version",
     ),
     _table("workflows", "number", "id tenant owner made_at definition"),
+    _table("triggers", "number", "id tenant owner made_at definition due_at version"),
     _table("trust_events", "number", "agent type task at body hash"),
     _table(
         "trust_days",

@@ -6,6 +6,7 @@ from dragoman.stores.interface.agent_keys import AgentKeyStore
 from dragoman.stores.interface.agents import AgentStore
 from dragoman.stores.interface.effects import AccountingStore
 from dragoman.stores.interface.store import Store
+from dragoman.stores.interface.triggers import TriggerStore
 from dragoman.stores.interface.workflows import WorkflowStore
 
 
@@ -30,4 +31,9 @@ class GatewayStore(Store, Protocol):
     @property
     def workflows(self) -> WorkflowStore:
         """The workflows that were defined."""
+        ...
+
+    @property
+    def triggers(self) -> TriggerStore:
+        """What begins tasks by itself."""
         ...

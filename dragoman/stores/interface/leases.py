@@ -23,6 +23,8 @@ class Duty(StrEnum):
     PRUNE = "prune"
     # Takes over the receivers of workers that are gone.
     CLAIM_PUSHES = "claim pushes"
+    # Begins the tasks of triggers that are due.
+    RUN_TRIGGERS = "run triggers"
 
 
 def died_alone(held_by: int) -> bool:

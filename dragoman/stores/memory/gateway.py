@@ -5,6 +5,7 @@ from dragoman.stores.memory.accounting import MemoryAccounting
 from dragoman.stores.memory.agent_keys import MemoryAgentKeys
 from dragoman.stores.memory.agents import MemoryAgents
 from dragoman.stores.memory.store import MemoryStore
+from dragoman.stores.memory.triggers import MemoryTriggers
 from dragoman.stores.memory.workflows import MemoryWorkflows
 
 
@@ -18,3 +19,4 @@ class MemoryGatewayStore(MemoryStore):
         self.agent_keys = MemoryAgentKeys(lambda id: id in self.agents.rows)
         self.agents = MemoryAgents(self.agent_keys.revoke_all, self.accounting.refers_to)
         self.workflows = MemoryWorkflows()
+        self.triggers = MemoryTriggers()

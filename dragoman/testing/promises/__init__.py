@@ -17,6 +17,7 @@ from dragoman.testing.promises.pages import PagePromises
 from dragoman.testing.promises.pruning import PruningPromises
 from dragoman.testing.promises.pushes import PushPromises
 from dragoman.testing.promises.reads import ReadPromises
+from dragoman.testing.promises.triggers import TriggerPromises
 from dragoman.testing.promises.trust import TrustPromises
 from dragoman.testing.promises.workflows import WorkflowPromises
 from dragoman.testing.promises.writes import WritePromises
@@ -29,7 +30,12 @@ class StorePromises(
 
 
 class GatewayStorePromises(
-    AgentPromises, AgentKeyPromises, WorkflowPromises, LedgerPromises, TrustPromises
+    AgentPromises,
+    AgentKeyPromises,
+    WorkflowPromises,
+    TriggerPromises,
+    LedgerPromises,
+    TrustPromises,
 ):
     """Every promise of what a gateway keeps beside the tasks."""
 
@@ -46,6 +52,7 @@ __all__ = [
     "ReadPromises",
     "SampleRules",
     "StorePromises",
+    "TriggerPromises",
     "TrustPromises",
     "WorkflowPromises",
     "WritePromises",

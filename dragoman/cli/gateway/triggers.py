@@ -1,0 +1,207 @@
+"""`dragoman triggers`: tasks of a gateway that begin by the clock, or when something is posted."""
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway, next_token
+from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.json_source import read_json
+from dragoman.cli.own_options import PAGE_TOKEN, offset_of, own, show_page
+
+_NONE = {"NOT_FOUND": "triggers list", "AGENT_NOT_FOUND": "agents list"}
+_FIELDS = (
+    *("result", "id", "name", "agentId", "skillId", "enabled", "text", "webhook", "secret"),
+    *("nextDueAt", "runs", "lastAt", "lastTaskId", "lastProblem"),
+)
+_LABELS = {
+    "id": "Trigger",
+    "agentId": "Agent",
+    "skillId": "Skill",
+    "nextDueAt": "Next",
+    "lastAt": "Last",
+    "lastTaskId": "Last-Task",
+    "lastProblem": "Last-Problem",
+}
+
+triggers = Group(
+    "triggers",
+    help="Have a gateway begin tasks by the clock, or when something is posted.",
+    places={
+        "add": CommandPlace("gateway.triggers:add", "Make a trigger."),
+        "list": CommandPlace("gateway.triggers:list_", "List your triggers, newest first."),
+        "show": CommandPlace("gateway.triggers:show", "Show a trigger and what came of it."),
+        "pause": CommandPlace("gateway.triggers:pause", "Turn a trigger off."),
+        "resume": CommandPlace("gateway.triggers:resume", "Turn a trigger on again."),
+        "run": CommandPlace("gateway.triggers:run_", "Begin a task of a trigger now."),
+        "secret": CommandPlace("gateway.triggers:secret", "Give a webhook another secret."),
+        "remove": CommandPlace("gateway.triggers:remove", "Remove a trigger."),
+    },
+)
+_TRIGGER = click.argument("trigger", metavar="TRIGGER", help="The id of the trigger.")
+
+
+@command("add")
+@click.argument("agent", metavar="AGENT", help="The agent that is told: its name or id.")
+@click.argument("text", metavar="[TEXT]", required=False, help="What it is told.")
+@own("--name", default="", in_environment=False, metavar="<name>", help="Its name (the agent's).")
+@own(
+    "--cron",
+    default="",
+    in_environment=False,
+    metavar="<expression>",
+    help="Begin tasks at these times: minute, hour, day, month, weekday, as '0 9 * * 1-5'.",
+)
+@own(
+    "--zone",
+    default="UTC",
+    in_environment=False,
+    metavar="<zone>",
+    help="The time zone of --cron, as Europe/Paris (UTC).",
+)
+@own(
+    "--missed",
+    type=click.Choice(["skip", "once", "all"]),
+    default="once",
+    in_environment=False,
+    metavar="<skip|once|all>",
+    help="After a time without the gateway: run none of the missed times, the last, or all (once).",
+)
+@own(
+    "--webhook",
+    switch=True,
+    default=False,
+    in_environment=False,
+    help="Begin a task for each post; the address and the secret are shown.",
+)
+@own("--skill", default="", in_environment=False, metavar="<id>", help="The skill to use.")
+@own(
+    "--data",
+    default="",
+    in_environment=False,
+    metavar="<json>",
+    help="Data that the agent is told: JSON, a file, or - for stdin.",
+)
+@asks_gateway({"VALIDATION_ERROR": "triggers add --help", "AGENT_NOT_FOUND": "agents list"})
+def add(
+    run: Invocation,
+    api: GatewayApi,
+    agent: str,
+    text: str | None,
+    name: str,
+    cron: str,
+    zone: str,
+    missed: str,
+    webhook: bool,
+    skill: str,
+    data: str,
+) -> None:
+    """Have AGENT told TEXT at the times of --cron, or for each post with --webhook.
+
+    In TEXT and --data, {/issue/title} stands for that value of the post and {due} for the time.
+    Without either, the agent is told what was posted.
+    """
+    if bool(cron) == webhook:
+        raise usage("say when: --cron '0 9 * * *', or --webhook", "dragoman triggers add --help")
+    body: dict[str, Any] = {"name": name or agent, "agentId": agent, "text": text or ""}
+    if skill:
+        body["skillId"] = skill
+    if data:
+        body["data"] = read_json(run, data, "--data")
+    if webhook:
+        body["webhook"] = True
+    else:
+        body["schedule"] = {"cron": cron, "zone": zone, "missed": missed}
+    made = api.ask("POST", "triggers", body)
+    if made.get("webhook"):
+        made["webhook"] = f"{api.url}{made['webhook']}"
+    _show(run, made)
+    run.out.note("Hint", api.command("triggers", "run", made["id"]))
+
+
+@command("list")
+@LIMIT
+@PAGE_TOKEN
+@asks_gateway()
+def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
+    """List your triggers, newest first."""
+    offset = offset_of(page_token, "triggers list")
+    found = api.ask("GET", "triggers", query={"limit": limit, "offset": offset})
+    items: list[dict[str, Any]] = found["triggers"]
+    token = next_token(offset, len(items), found["total"])
+    show_page(run, items, token, lambda item: _record(run, item))
+
+
+@command("show")
+@_TRIGGER
+@asks_gateway(_NONE)
+def show(run: Invocation, api: GatewayApi, trigger: str) -> None:
+    """Show a trigger, when it is due, and what came of it last."""
+    _show(run, api.ask("GET", _path(trigger)))
+
+
+@command("pause")
+@_TRIGGER
+@asks_gateway(_NONE)
+def pause(run: Invocation, api: GatewayApi, trigger: str) -> None:
+    """Turn a trigger off; times that pass are not made up for."""
+    _show(run, api.ask("PATCH", _path(trigger), {"enabled": False}))
+
+
+@command("resume")
+@_TRIGGER
+@asks_gateway(_NONE)
+def resume(run: Invocation, api: GatewayApi, trigger: str) -> None:
+    """Turn a trigger on again."""
+    _show(run, api.ask("PATCH", _path(trigger), {"enabled": True}))
+
+
+@command("run")
+@_TRIGGER
+@asks_gateway(_NONE)
+def run_(run: Invocation, api: GatewayApi, trigger: str) -> None:
+    """Begin a task now, beside the schedule."""
+    begun = api.ask("POST", _path(trigger, "run"))
+    if run.out.is_json:
+        run.out.json(begun)
+    else:
+        run.out.field("Task", begun["taskId"])
+
+
+@command("secret")
+@_TRIGGER
+@asks_gateway(_NONE)
+def secret(run: Invocation, api: GatewayApi, trigger: str) -> None:
+    """Give the webhook of a trigger another secret; the one before ends at once."""
+    _show(run, api.ask("POST", _path(trigger, "secret")))
+
+
+@command("remove")
+@_TRIGGER
+@asks_gateway(_NONE)
+def remove(run: Invocation, api: GatewayApi, trigger: str) -> None:
+    """Remove a trigger; the tasks that it began stay."""
+    api.ask("DELETE", _path(trigger))
+    _show(run, {"result": "removed", "id": trigger})
+
+
+def _path(trigger: str, *steps: str) -> str:
+    return "/".join(["triggers", *(quote(step, safe="") for step in (trigger, *steps))])
+
+
+def _show(run: Invocation, item: dict[str, Any]) -> None:
+    if run.out.is_json:
+        run.out.json(item)
+    else:
+        _record(run, item)
+
+
+def _record(run: Invocation, item: dict[str, Any]) -> None:
+    if schedule := item.get("schedule"):
+        cron, zone = schedule["cron"], schedule.get("zone", "UTC")
+        missed = schedule.get("missed", "once")
+        item = item | {"schedule": f"{cron} ({zone}, missed: {missed})"}
+    run.out.fields(item, _LABELS, (*_FIELDS[:6], "schedule", *_FIELDS[6:]))

@@ -1,0 +1,85 @@
+"""`dragoman join`: an agent on any machine, served by a gateway that it dials out to."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import added, own, settings_of
+
+if TYPE_CHECKING:
+    # Heavy: loaded when something is served.
+    from dragoman.server.process.run import Ready
+    from dragoman.tunnels.frames import Welcome
+
+_KEYS = ("dgm_", "nxk_")
+_OPTIONS = added(
+    [
+        own(
+            "--name",
+            "join_name",
+            default="",
+            in_environment=False,
+            metavar="<name>",
+            help="Its name at the gateway, if not the agent's own. Processes of one name and owner "
+            "are one agent.",
+        ),
+        own(
+            "--store",
+            metavar="<url>",
+            help="Where its tasks are kept: a SQLite file, postgresql://, or memory: (in your data "
+            "folder).",
+        ),
+        own(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            metavar="<debug|info|warning|error>",
+            help="The least that is logged (info).",
+        ),
+    ]
+)
+
+
+@command("join")
+@click.argument("gateway", metavar="GATEWAY")
+@click.argument("target", metavar="TARGET")
+@_OPTIONS
+def join(run: Invocation, gateway: str, target: str, join_name: str, **values: Any) -> None:
+    """Connect an agent to a gateway and serve it from there: no port, no public address.
+
+    GATEWAY is its URL, TARGET what `serve` takes. The credential is that of other commands:
+    A2ACLI_BEARER or A2ACLI_API_KEY, best a key of the agent. It ends with SIGTERM or Ctrl-C; tasks
+    that are not done go on when it is started again.
+    """
+    try:
+        from dragoman.server.process.joining import Joining, credential_headers
+    except ImportError:
+        raise usage("joining needs an extra", "pip install 'dragoman[join]'") from None
+    from dragoman.agents.adapters.detect import agent_at, agent_in
+    from dragoman.authoring.loading import load_agents
+    from dragoman.server.process.run import run as run_server
+
+    agents = load_agents((target,), agent_in, agent_at)
+    settings = settings_of(run, **values)
+    name = join_name or agents[0].name
+
+    def on_joined(welcome: "Welcome") -> None:
+        url = f"{gateway.rstrip('/')}/a2a/{welcome.agent}"
+        if run.out.is_json:
+            run.out.json({"joined": {"url": url, "agent": welcome.agent, "gateway": gateway}})
+        else:
+            run.out.field("Joined", url)
+
+    def on_ready(ready: "Ready") -> None:
+        """The agent works on its tasks; whether it is connected is told apart."""
+
+    token, key = run.settings.bearer, run.settings.api_key
+    if token.startswith(_KEYS):
+        token, key = "", token
+    run.redactor.add(token)
+    run.redactor.add(key)
+    headers = credential_headers(key=key, token=token)
+    joining = Joining(gateway, name, headers, on_joined)
+    run_server(agents, settings, public=False, on_ready=on_ready, join=joining)

@@ -1,0 +1,25 @@
+"""Agents that dialled out to us: names that lead into a tunnel instead of to an address.
+
+Such a name ends with a domain that never resolves, so no other process can mean it. Only a client
+that was given tunnels goes there, and none is led there by a redirect.
+"""
+
+import asyncio
+from typing import Protocol
+
+# Reserved by RFC 2606: no resolver knows a name below it.
+JOINED = ".joined.invalid"
+
+
+def is_joined(host: str) -> bool:
+    """Tell whether a host is that of an agent that dialled out."""
+    return host.endswith(JOINED)
+
+
+class Tunnels(Protocol):
+    """What opens connections to agents that dialled out."""
+
+    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> None:
+        """Give a protocol a connection to a host; raises `NotConnected` if no tunnel leads there
+        within so many seconds: one that was cut is soon there again."""
+        ...

@@ -1,0 +1,85 @@
+"""When a schedule is due. Pure: the times come from `cronsim`, the rule for missed ones is here.
+
+A time that does not exist because clocks go forward is due at the next one that does; one that
+exists twice is due once.
+"""
+
+import datetime
+import zoneinfo
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from dragoman.errors import InvalidParams
+
+# What becomes of times that passed while no gateway was there.
+Missed = Literal["skip", "once", "all"]
+# A time that was reached a little late was not missed.
+GRACE = 60_000
+# Missed times that are made up for, the latest ones.
+MOST_MISSED = 100
+_LONGEST_CRON = 200
+
+
+class DueTimes(NamedTuple):
+    """Times that are to be run now, the oldest first, and the next one, in milliseconds; None:
+    there is none."""
+
+    now: list[int]
+    next: int | None
+
+
+def check(cron: str, zone: str) -> None:
+    """Raise `InvalidParams` for what is no schedule."""
+    if len(cron) > _LONGEST_CRON:
+        raise InvalidParams("is too long", field="schedule.cron")
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidParams(
+            "is no time zone; say one such as Europe/Paris or UTC", field="schedule.zone"
+        ) from None
+    if next_after(cron, zone, 0) is None:
+        raise InvalidParams("is never due", field="schedule.cron")
+
+
+def next_after(cron: str, zone: str, after: int) -> int | None:
+    """Return the first time after another; None: there is none. Raises `InvalidParams`."""
+    return next(_times(cron, zone, after), None)
+
+
+def due_times(cron: str, zone: str, missed: Missed, since: int, now: int) -> DueTimes:
+    """Return what is due, given the time that was to be next, and what is next then."""
+    found: list[int] = [since]
+    following: int | None = None
+    for time in _times(cron, zone, since):
+        if time > now:
+            following = time
+            break
+        found.append(time)
+        if len(found) > MOST_MISSED:
+            del found[0]
+    if missed == "once":
+        found = found[-1:]
+    elif missed == "skip":
+        found = [time for time in found[-1:] if now - time <= GRACE]
+    return DueTimes(found, following)
+
+
+def _times(cron: str, zone: str, after: int) -> Iterator[int]:
+    try:
+        # Brought by an extra.
+        from cronsim import CronSim, CronSimError
+    except ImportError:
+        raise InvalidParams(
+            "schedules need an extra here: pip install 'dragoman[schedules]'", field="schedule"
+        ) from None
+    start = datetime.datetime.fromtimestamp(after / 1000, zoneinfo.ZoneInfo(zone))
+    try:
+        times = CronSim(cron, start)
+    except CronSimError as error:
+        raise InvalidParams(
+            f"is no cron expression of five fields such as `0 9 * * 1-5` ({error})",
+            field="schedule.cron",
+        ) from None
+    for time in times:
+        yield int(time.timestamp() * 1000)

@@ -1,0 +1,32 @@
+-- name: put
+INSERT INTO triggers (id, tenant, owner, made_at, definition, due_at, version)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ?8 >
+    (SELECT count(*) FROM triggers WHERE tenant = ?2 AND owner = ?3) RETURNING number
+
+-- name: one
+SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers WHERE id = ?
+
+-- name: page
+SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers
+WHERE tenant = ? AND owner = ? ORDER BY number DESC LIMIT ? OFFSET ?
+
+-- name: total
+SELECT count(*) FROM triggers WHERE tenant = ? AND owner = ?
+
+-- name: page_of_all
+SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers
+ORDER BY number DESC LIMIT ? OFFSET ?
+
+-- name: total_of_all
+SELECT count(*) FROM triggers
+
+-- name: change
+UPDATE triggers SET definition = ?1, due_at = ?2, version = version + 1
+WHERE id = ?3 AND version = ?4 RETURNING number
+
+-- name: remove
+DELETE FROM triggers WHERE id = ? RETURNING number
+
+-- name: due
+SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers
+WHERE due_at <= ? ORDER BY due_at LIMIT ?

@@ -1,0 +1,261 @@
+"""Agents that dial out: they serve through a gateway, and are agents as any other to it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.serving import hosting
+from harness.waiting import WAIT, eventually, within
+
+from dragoman import Agent, Client, TaskState
+from dragoman.config import load_settings
+from dragoman.egress.egress import Egress
+from dragoman.egress.errors import EgressFailed, EgressRefused
+from dragoman.errors import InvalidParams, PermissionDenied, Unauthenticated
+from dragoman.gateway.app import gateway_app, gateway_of
+from dragoman.gateway.join_endpoint import PATH
+from dragoman.model.identity import Caller, Principal
+from dragoman.server.process.join_app import join_agent
+from dragoman.tunnels.frames import Hello
+from dragoman.tunnels.tunnel import Tunnel
+from tests.gateway.gateway_site import GatewaySite, gateway, workshop
+from tests.gateway.guarded_site import ALICE, BOB, ask, guarded
+from tests.tunnels.pair import MemoryWire
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def joined(
+    site: GatewaySite, agent: Agent | None = None, *, store: str = "memory:", **more: Any
+) -> AsyncGenerator[str]:
+    """An agent of this process behind a gateway, by a connection of its own; its address there."""
+    settings = load_settings({}, store=store)
+    async with join_agent(agent or workshop(), site.url, settings=settings, **more) as url:
+        yield url
+
+
+def cut(site: GatewaySite) -> int:
+    """Cut every tunnel of a gateway; return how many there were."""
+    tunnels = [tunnel for some in site.gateway.joined.tunnels.values() for tunnel in some]
+    for tunnel in tunnels:
+        tunnel.wire.abort()  # type: ignore[attr-defined]  # it is a WebSocket's
+    return len(tunnels)
+
+
+async def test_an_agent_without_a_port_is_registered_and_answers(tmp_path: Path) -> None:
+    async with gateway(tmp_path, is_ours=True) as site, joined(site) as url:
+        assert url == f"{site.url}/a2a/workshop"
+        (agent,) = site.gateway.registry.all()
+        assert agent.status == "online" and agent.card is not None
+        async with Client(url) as client:
+            assert (await client.send("hello")).text == "echo: hello"
+            chunks = [
+                text async for text in client.stream_text({"to": 30}, metadata=skill("count"))
+            ]
+            assert "".join(chunks) == "".join(f"{n} " for n in range(1, 31))
+
+
+def skill(name: str) -> dict[str, Any]:
+    return {"skillId": name}
+
+
+async def test_it_asks_and_is_answered_and_cancelled(tmp_path: Path) -> None:
+    async with gateway(tmp_path, is_ours=True) as site, joined(site) as url, Client(url) as client:
+        asked = await client.send({"what": "tea"}, metadata=skill("order"))
+        assert asked.state is TaskState.INPUT_REQUIRED
+        answered = await client.send("Rome", task_id=asked.task_id)
+        assert answered.text == "tea to Rome"
+        waiting = await client.send("x", metadata=skill("wait"), wait=False)
+        await eventually(lambda: has_said(client, waiting.task_id, "waiting"))
+        assert (await client.cancel(waiting.task_id)).status.state is TaskState.CANCELED
+
+
+async def has_said(client: Client, task_id: str, text: str) -> bool:
+    return text in repr(await client.get(task_id))
+
+
+async def test_megabytes_pass_both_ways(tmp_path: Path) -> None:
+    text = "0123456789abcdef" * 80_000
+    async with gateway(tmp_path, is_ours=True) as site, joined(site) as url, Client(url) as client:
+        assert (await client.send(text)).text == f"echo: {text}"
+
+
+async def test_a_cut_costs_no_event(tmp_path: Path) -> None:
+    agent, steps = Agent("Counter", "Counts."), asyncio.Semaphore(0)
+
+    @agent.skill(default=True)
+    async def count(text: str) -> AsyncIterator[str]:
+        """Counts as it is told."""
+        for number in range(6):
+            await steps.acquire()
+            yield f"{number} "
+
+    async with gateway(tmp_path, is_ours=True) as site, joined(site, agent) as url:
+        seen: list[str] = []
+
+        async def read() -> None:
+            async with Client(url) as client:
+                async for text in client.stream_text("go"):
+                    seen.append(text)
+
+        reading = asyncio.create_task(read())
+        for number in range(6):
+            steps.release()
+            await eventually(lambda n=number: f"{n} " in "".join(seen))
+            assert cut(site) == 1
+            await eventually(lambda: len(site.gateway.joined) == 1)
+        await within(reading)
+        assert "".join(seen) == "0 1 2 3 4 5 "
+
+
+async def test_processes_of_one_name_are_one_agent_and_replace_each_other(tmp_path: Path) -> None:
+    async with gateway(tmp_path, is_ours=True) as site, joined(site) as url, Client(url) as client:
+        async with joined(site) as other:
+            assert other == url
+            (agent,) = site.gateway.registry.all()
+            assert len([agent.url, *agent.replicas]) == 2
+            texts = [(await client.send(f"{n}")).text for n in range(4)]
+            assert texts == [f"echo: {n}" for n in range(4)]
+        # One of them has left; the other does the work.
+        texts = [(await client.send(f"again {n}")).text for n in range(4)]
+        assert texts == [f"echo: again {n}" for n in range(4)]
+
+
+async def test_an_agent_is_the_same_when_it_comes_back(tmp_path: Path) -> None:
+    store = str(tmp_path / "agent.db")
+    async with gateway(tmp_path, is_ours=True) as site:
+        async with joined(site, store=store):
+            (before,) = site.gateway.registry.all()
+        async with joined(site, store=store) as url, Client(url) as client:
+            (after,) = site.gateway.registry.all()
+            assert (after.id, after.url) == (before.id, before.url)
+            assert (await client.send("hello")).text == "echo: hello"
+
+
+async def test_an_agent_finds_a_gateway_again_that_was_away(tmp_path: Path) -> None:
+    settings = load_settings({}, store=str(tmp_path / "gateway.db"))
+    app = gateway_app(settings=settings, is_local=True)
+    async with hosting(app, is_ours=True) as url:
+        site, port = GatewaySite(url, None, app), int(url.rpartition(":")[2])  # type: ignore[arg-type]  # no client is used
+        joining = joined(site)
+        address = await joining.__aenter__()
+    try:
+        again = gateway_app(settings=settings, is_local=True)
+        async with hosting(again, port=port, is_ours=True), Client(address) as client:
+            await eventually(lambda: len(gateway_of(again).joined) == 1)
+            assert (await client.send("hello")).text == "echo: hello"
+    finally:
+        await joining.__aexit__(None, None, None)
+
+
+# Who may join
+
+
+async def test_a_gateway_that_authenticates_says_what_is_missing(tmp_path: Path) -> None:
+    async with guarded(tmp_path, is_ours=True) as site:
+        with pytest.raises(Unauthenticated, match="A2ACLI_API_KEY"):
+            async with joined(site):
+                pass
+        assert not site.gateway.registry.all()
+
+
+async def test_a_key_of_an_agent_joins_as_that_agent_alone(tmp_path: Path) -> None:
+    store = str(tmp_path / "agent.db")
+    async with guarded(tmp_path, is_ours=True) as site:
+        async with joined(site, store=store, token=ALICE):
+            (agent,) = site.gateway.registry.all()
+        body = {"name": "laptop", "scopes": ["agents:heartbeat"]}
+        made = await ask(site, "POST", f"/api/v1/agents/{agent.id}/api-keys", ALICE, body)
+        assert made.status_code == 201, made.text
+        key = made.json()["data"]["key"]
+        async with joined(site, store=store, key=key):
+            assert len(site.gateway.joined) == 1
+        with pytest.raises(PermissionDenied, match="agents:write"):
+            async with joined(site, store=store, key=key, name="another"):
+                pass
+        # Ended, it opens nothing, and what it had opened is closed.
+        async with joined(site, store=store, key=key):
+            id = made.json()["data"]["id"]
+            await ask(site, "DELETE", f"/api/v1/agents/{agent.id}/api-keys/{id}", ALICE)
+            await eventually(lambda: len(site.gateway.joined) == 0)
+
+
+async def test_nobody_takes_the_place_of_an_agent_of_another_owner(tmp_path: Path) -> None:
+    async with guarded(tmp_path, is_ours=True) as site, joined(site, token=ALICE) as hers:
+        (agent,) = site.gateway.registry.all()
+        instance = agent.url.partition("://")[2].partition(".")[0]
+        bob = Caller(owner="token:bob")
+        host = site.gateway.joined.host_of(Hello("workshop", instance), bob)
+        assert host not in agent.url
+        async with joined(site, token=BOB) as his:
+            assert his != hers
+            assert {one.owner.text for one in site.gateway.registry.all()} == {
+                "token:alice",
+                "token:bob",
+            }
+
+
+@pytest.mark.parametrize("field", ["endpoint", "replicas", "origins"])
+async def test_no_agent_is_registered_at_the_tunnel_of_another(tmp_path: Path, field: str) -> None:
+    async with guarded(tmp_path, is_ours=True) as site, joined(site, token=ALICE):
+        (agent,) = site.gateway.registry.all()
+        body: dict[str, Any] = {"endpoint": "http://127.0.0.1:9/", "name": "trap", "offline": True}
+        body[field] = agent.url if field == "endpoint" else [agent.url]
+        refused = await ask(site, "POST", "/api/v1/agents", BOB, body)
+        assert refused.status_code == 400, refused.text
+        assert "joins by itself" in refused.text
+        assert len(site.gateway.registry.all()) == 1
+
+
+async def test_no_redirect_leads_into_a_tunnel(tmp_path: Path) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        location = (b"location", b"http://a.b.c.joined.invalid/")
+        await send({"type": "http.response.start", "status": 302, "headers": [location]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with gateway(tmp_path, is_ours=True) as site, hosting(answer, lifespan="off") as url:
+        client = Egress(allow_private=True, tunnels=site.gateway.joined)
+        async with client:
+            with pytest.raises(EgressRefused) as refused:
+                await client.get(url, redirects=1)
+        assert "dialled out" in refused.value.reason
+
+
+async def test_a_client_without_tunnels_goes_to_none() -> None:
+    async with Egress(allow_private=True) as client:
+        with pytest.raises(EgressFailed) as failed:
+            await client.get("http://a.b.c.joined.invalid/", timeout=WAIT)
+        assert "NotResolved" in failed.value.reason
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello("Workshop", "0123456789abcdef"),
+        Hello("../etc", "0123456789abcdef"),
+        Hello("a.b", "0123456789abcdef"),
+        Hello("", "0123456789abcdef"),
+        Hello("x" * 64, "0123456789abcdef"),
+        Hello("workshop", ""),
+        Hello("workshop", "evil.example"),
+        Hello("workshop", "0123456789abcdef", version=2),
+    ],
+)
+async def test_a_name_that_is_none_is_refused(tmp_path: Path, hello: Hello) -> None:
+    async with gateway(tmp_path, is_ours=True) as site:
+        tunnel = Tunnel(MemoryWire(), lambda _: None)
+        caller = Caller(owner=Principal.read("").owner)
+        with pytest.raises(InvalidParams):
+            await site.gateway.joined.join(hello, caller, tunnel)
+        assert not site.gateway.registry.all() and not len(site.gateway.joined)
+
+
+async def test_a_plain_request_is_told_to_upgrade(tmp_path: Path) -> None:
+    async with gateway(tmp_path, is_ours=True) as site:
+        plain = await site.http.get(PATH)
+        assert plain.status_code == 426 and plain.headers["upgrade"] == "websocket"
+        assert (await site.http.post(PATH)).status_code == 405
