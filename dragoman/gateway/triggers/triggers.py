@@ -1,7 +1,7 @@
 """Begins the tasks of triggers, each due time and each post once.
 
-The message of a run is named by the trigger and its due time, or by the id of the post. Whoever
-begins it a second time, after a crash or in another process, is answered with the first task. So
+The message of a run is named by the trigger and its due time, or by the id of the post. A process
+that begins it a second time, after a crash or beside another, is answered with the first task. So
 the due time is moved on after the task is recorded, and one process at a time looks for what is
 due only to save the others the work.
 """
