@@ -1,11 +1,12 @@
 """The bench measures a real server and reports what it saw; nothing here asserts a speed."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
-from bench import gateway, postgres, wire
+from bench import gateway, postgres, wakeups, wire
 from bench.calls import Calls, call
 from bench.measures import Bench, Plan, running, seed
 from bench.report import document, errors, ratios, table
@@ -107,3 +108,23 @@ def test_ratios_on_postgresql_are_ours_over_theirs() -> None:
     row = {"per_second": 10.0, "whole_us": 300.0}
     figures = {"send": {"dragoman": {"per_second": 40.0, "whole_us": 100.0}, "peer": row}}
     assert postgres.ratios(figures) == {"send/peer": 4.0, "send/peer/work": 3.0}
+
+
+def test_a_reader_of_ticks_counts_what_was_made_after_it_subscribed() -> None:
+    reader = wakeups.Latecomer(b"")
+    early, late = time.time_ns() - 10**9, time.time_ns() + 10**15
+    reader.on_body(b'data: {"task": {"text": "%d"}}\n\ndata: {"te' % early)
+    # Said before, and shown once more.
+    reader.on_body(b'xt": "%d"}\n\n' % early)
+    reader.on_body(b'data: {"text": "%d"}\r\n\r\n' % late)
+    reader.on_body(b'data: {"state": "TASK_STATE_COMPLETED"}\n\n')
+    assert reader.seen == {b"%d" % early, b"%d" % late}
+    assert len(reader.delays) == 1 and reader.completed
+
+
+def test_the_table_of_wake_ups_has_both_kinds_of_readers_and_what_was_missed() -> None:
+    found = wakeups.Figures("notify", [1.0, 2.0], [1.0], missed=3, per_second=499.6, load=0.5)
+    page = wakeups.table([found])
+    assert "| notify | at another replica | 2 | 1.0 ms | 2.0 ms | 2.0 ms | 2.0 ms |" in page
+    assert "notify: 500 events/s, 3 missed, load 0.5" in page
+    assert found.document()["elsewhere"]["p99"] == 2.0

@@ -142,6 +142,7 @@ def settle(
     reader = _Reader(given, environment, folder, settings, tolerant)
     files = list(reader.files())
     settings.environment = _merged(files) | dict(environment)
+    settings.warnings += _open_secrets(settings.environment)
     settings.from_files = {
         name: Origin("file", file.rank, str(file.path))
         for file in reversed(files)
@@ -155,6 +156,19 @@ def settle(
             setattr(settings, row.field, found.value)
             settings.origins[row.name] = found.origin
     return settings
+
+
+def _open_secrets(environment: Mapping[str, str]) -> list[str]:
+    """Return what to say of files of a server's secrets that others can read."""
+    if not any(name.startswith("DRAGOMAN_") and name.endswith("_FILE") for name in environment):
+        return []
+    # Heavy, and rarely needed.
+    from dragoman.config import open_files
+
+    return [
+        f"{path} holds a secret and others can read it: chmod 600 {path}"
+        for path in open_files(environment)
+    ]
 
 
 class _Reader:

@@ -17,6 +17,7 @@ from dragoman.config.loading import (
     PREFIX,
     check_names,
     load_settings,
+    open_files,
     value_of,
 )
 from dragoman.config.security import EgressSettings, PushSettings, SecuritySettings
@@ -57,6 +58,7 @@ __all__ = [
     "data_folder",
     "load_settings",
     "make_data_folder",
+    "open_files",
     "refusal",
     "value_of",
     "without_password",

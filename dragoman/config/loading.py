@@ -4,8 +4,11 @@ In the environment and on the command line settings have flat names, and a list 
 commas. A value given on the command line wins.
 """
 
+import contextlib
+import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -87,18 +90,15 @@ def load_settings(environment: Mapping[str, str], **given: Any) -> Settings:
         for name in FIELDS
         if PREFIX + name.upper() in environment
     }
-    # A file that is a setting of its own is read where it is used, and again when it changes.
-    own_files = {name.removesuffix("_file") for name in FIELDS if name.endswith("_file")}
-    for name in IN_FILES - own_files:
-        if path := environment.get(f"{PREFIX}{name.upper()}_FILE"):
-            if values.get(name):
-                raise refusal(name, values[name], "given itself and as a file; unset one of them")
-            values[name] = _secret(name, path)
-            if name in ADDRESSES and "://" not in values[name]:
-                raise ConfigError(
-                    f"{PREFIX}{name.upper()}_FILE: {path} has no address of a database; "
-                    f"the path of a SQLite file is for {PREFIX}STORE"
-                )
+    for name, path in _secret_files(environment):
+        if values.get(name):
+            raise refusal(name, values[name], "given itself and as a file; unset one of them")
+        values[name] = _secret(name, path)
+        if name in ADDRESSES and "://" not in values[name]:
+            raise ConfigError(
+                f"{PREFIX}{name.upper()}_FILE: {path} has no address of a database; "
+                f"the path of a SQLite file is for {PREFIX}STORE"
+            )
     values |= {name: value for name, value in given.items() if value is not None}
     groups: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
@@ -110,6 +110,28 @@ def load_settings(environment: Mapping[str, str], **given: Any) -> Settings:
         groups.setdefault(field.group, {})[field.field] = value
     types = {group.name: group.type for group in fields(Settings)}
     return Settings(**{group: types[group](**found) for group, found in groups.items()})
+
+
+def open_files(environment: Mapping[str, str]) -> list[str]:
+    """Return the files of secrets and addresses that every user of the machine can read. A group
+    may be meant: platforms give a container its secrets by one."""
+    if os.name != "posix":
+        return []
+    found: list[str] = []
+    for _, path in _secret_files(environment):
+        with contextlib.suppress(OSError):
+            if Path(path).expanduser().stat().st_mode & stat.S_IROTH:
+                found.append(path)
+    return found
+
+
+def _secret_files(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings that are in files, each with its file. A file that is a setting of its own
+    is read where it is used, and again when it changes."""
+    own_files = {name.removesuffix("_file") for name in FIELDS if name.endswith("_file")}
+    for name in sorted(IN_FILES - own_files):
+        if path := environment.get(f"{PREFIX}{name.upper()}_FILE"):
+            yield name, path
 
 
 def _from_text(name: str, field: SettingField, text: str) -> Any:

@@ -59,6 +59,10 @@ class _Arriving(StoreConflict):
     """Another call brought the same message while this one looked for it."""
 
 
+class _NamedTaken(StoreConflict):
+    """Another call began a task of the id that this message names."""
+
+
 class BegunTask(msgspec.Struct, frozen=True):
     """The message began a task here, or code that decides whether there will be one."""
 
@@ -142,6 +146,9 @@ class Intake:
             except _Arriving:
                 # The call that was first may be refused: then this one is looked at by itself.
                 continue
+            except _NamedTaken:
+                # What was begun under the same id is there now: this is a message to it.
+                continue
             except (StoreConflict, UnsupportedOperation) as error:
                 # Another call brought the same message at the same moment, here or to another
                 # process, and was first; a task may have ended by it.
@@ -165,18 +172,44 @@ class Intake:
         self, scope: Scope, call: Call, operation: SendMessage, key: bytes | None
     ) -> Accepted:
         """Take a message in that is not in the store."""
-        if operation.message.task_id:
-            head = await self._store.head(scope, operation.message.task_id)
+        named = operation.message.task_id
+        if named:
+            head = await self._named(scope, named)
             if head is not None:
                 return await self._continue(call.caller, operation, head, key)
             if not call.client_task_id:
-                raise TaskNotFound(taskId=operation.message.task_id)
+                raise TaskNotFound(taskId=named)
         if key is not None and self._is_arriving((scope, key)):
             raise _Arriving
         begun = self._begin(call, operation, scope, key)
         if not begun.worker.is_started:
-            await self._start_recorded(begun.worker)
+            try:
+                await self._start_recorded(begun.worker)
+            except StoreConflict as error:
+                if named and await self._store.head(scope, named) is not None:
+                    raise _NamedTaken from error
+                raise
         return begun
+
+    async def _named(self, scope: Scope, task_id: TaskId) -> TaskRow | None:
+        """Return the row of a task that a caller names. None: there is none, and this process is
+        not about to create one, until the next `await`."""
+        with self._live.reading((scope, task_id)) as read:
+            head = await self._store.head(scope, task_id)
+        log = self._live.get(scope, task_id)
+        if log is None or log.durable_seq:
+            if head is None and (log is not None or read.is_outdated):
+                # A task of this id began here meanwhile, and may have come to rest.
+                raise _NamedTaken
+            return head
+        # One is being created here. Another replica may have been first: then this one is refused.
+        if log.is_held:
+            # Its code has not decided yet whether there will be a task.
+            raise Overloaded
+        with contextlib.suppress(StoreRefused):
+            await log.durable(1)
+        await asyncio.sleep(0)
+        raise _NamedTaken
 
     def _is_arriving(self, key: MessageKey) -> bool:
         """Whether another call brought the same message, which was not refused so far."""
@@ -280,9 +313,6 @@ class Intake:
             # Its caller waits no longer. (A task with an order is ended by its own code.)
             plan = Plan(_fail_overdue)
         message = operation.message
-        if message.task_id and self._live.get(scope, message.task_id) is not None:
-            # A task of this id is being created; once it is there, this is a message to it.
-            raise Overloaded
         who = call.caller.who
         task_id = message.task_id or TaskId(new_id())
         context_id = message.context_id or ContextId(new_id())

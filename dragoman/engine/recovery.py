@@ -48,6 +48,8 @@ class Recovery:
         # How often each task could not be written.
         self._retries: dict[TaskKey, int] = {}
         self._lapses = context.store.lapses
+        # Logs that were written here when our lease ended, until it is known whose they are.
+        self._doubtful: set[TaskLog] = set()
         live.on_retired = self._retired
 
     def stop(self) -> None:
@@ -305,7 +307,8 @@ class Recovery:
         count = 0
         if self._lapses != self._store.lapses:
             self._lapses = self._store.lapses
-            await self._give_up_lost()
+            self._doubtful.update(self._live.logs)
+        await self._give_up_lost()
         name = self._code.name
         while claimed := await self._store.claim(name, _CLAIM_AT_ONCE):
             with self._live.isolation.gathering():
@@ -336,10 +339,23 @@ class Recovery:
 
     async def _give_up_lost(self) -> None:
         """Let go of tasks that others took over after our lease ended, and of those that they may
-        take over at any time because the number is gone under which we held them."""
-        for log in self._live.logs:
+        take over at any time because the number is gone under which we held them. A log that was
+        written to while its row was read is looked at again with the next sweep: the row may be
+        older than what we wrote."""
+        for log in list(self._doubtful):
+            if log.is_retired or log.failure is not None:
+                self._doubtful.discard(log)
+                continue
+            seq = log.seq
+            # What is under way may be the last that we write under the number that is gone.
+            if not log.is_idle:
+                continue
             head = await self._store.head(log.scope, log.task_id)
-            if head is not None and (log.is_lost(head) or not await self._is_ours(head)):
+            is_lost = head is not None and (log.is_lost(head) or not await self._is_ours(head))
+            if log.seq != seq:
+                continue
+            self._doubtful.discard(log)
+            if is_lost:
                 log.fail(StoreConflict("another worker has the task"))
 
     async def _is_ours(self, head: TaskRow) -> bool:

@@ -112,9 +112,10 @@ class Gateway:
         )
         self.registry.listen_circuits(self.upstreams.adopt)
         self.router = Router(self.registry, self.trust, self.ledger, self.upstreams, settings)
-        self.push_inbox = PushInbox()
+        self.push_inbox = PushInbox(self.store)
         self.push_inbox.base = settings.cards.public_url.rstrip("/")
         self._background: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def open(self) -> Forwarding:
         """Load what is stored and start the parts; return the code that forwards tasks."""
@@ -137,9 +138,10 @@ class Gateway:
         return Forwarding(context)
 
     async def close(self) -> None:
-        """Stop the parts and close connections."""
-        self._sweeping.cancel()
-        await asyncio.gather(self._sweeping, return_exceptions=True)
+        """Stop the parts and close connections, also after an `open` that failed."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         if self._background:
             await asyncio.wait(self._background, timeout=_CANCEL_WITHIN)
         for task in self._background:

@@ -5,18 +5,26 @@ much is written, a worker has one message under way.
 """
 
 import asyncio
+import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
 from dragoman.stores.interface import Heard, Rung
 
-# Numbers in one message, of at most 14 digits each: PostgreSQL takes 8,000 bytes.
+# Numbers of at most 14 digits, and addresses of 32 characters, in one message: PostgreSQL takes
+# 8,000 bytes.
 MOST_NUMBERS = 400
+MOST_POSTED = 40
+# Addresses that wait to be told, at most. The poll makes up for a post that is not told.
+_MOST_POSTED_WAITING = 4_000
 
 logger = logging.getLogger("dragoman")
+
+T = TypeVar("T")
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(tuple[int, int, Rung]).decode
@@ -44,6 +52,7 @@ class Rings:
         # Ordered, so that what was written first is told first.
         self._tasks: dict[int, None] = {}
         self._noted: dict[int, None] = {}
+        self._posted: dict[str, None] = {}
         # The rest, put together.
         self._rest: Rung | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -52,6 +61,8 @@ class Rings:
         """Have a ring sent with others of the same moment; called on the event loop."""
         self._tasks.update(dict.fromkeys(rung.tasks))
         self._noted.update(dict.fromkeys(rung.noted))
+        if len(self._posted) < _MOST_POSTED_WAITING:
+            self._posted.update(dict.fromkeys(rung.posted))
         if rung.freed or rung.agents or rung.agent_keys or rung.trust:
             self._rest = _together(self._rest or Rung(), rung)
         if self._sending is None:
@@ -64,7 +75,7 @@ class Rings:
 
     async def _send_all(self) -> None:
         try:
-            while self._tasks or self._noted or self._rest is not None:
+            while self._tasks or self._noted or self._posted or self._rest is not None:
                 await self._send(self._taken())
         except Exception:
             # Whatever it was: the next ring is sent all the same.
@@ -75,19 +86,20 @@ class Rings:
     def _taken(self) -> Rung:
         tasks = _first(self._tasks, MOST_NUMBERS)
         noted = _first(self._noted, MOST_NUMBERS - len(tasks))
+        posted = _first(self._posted, MOST_POSTED)
         rest, self._rest = self._rest or Rung(), None
-        return msgspec.structs.replace(rest, tasks=tasks, noted=noted)
+        return msgspec.structs.replace(rest, tasks=tasks, noted=noted, posted=posted)
 
 
-def _first(numbers: dict[int, None], most: int) -> tuple[int, ...]:
-    """Take some numbers out."""
-    if len(numbers) <= most:
-        taken = tuple(numbers)
-        numbers.clear()
+def _first(waiting: dict[T, None], most: int) -> tuple[T, ...]:
+    """Take some out, those that have waited longest."""
+    if len(waiting) <= most:
+        taken = tuple(waiting)
+        waiting.clear()
     else:
-        taken = tuple(number for number, _ in zip(numbers, range(most), strict=False))
-        for number in taken:
-            del numbers[number]
+        taken = tuple(itertools.islice(waiting, most))
+        for one in taken:
+            del waiting[one]
     return taken
 
 

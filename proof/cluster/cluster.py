@@ -2,16 +2,21 @@
 once, comes to an end, and is paid for once.
 
 Each section hurts one thing as often as its count says. Sections that need the same site share one;
-at the end of a site everything its callers were told is held against what is stored.
+at the end of a site everything its callers were told is held against what is stored. A section
+that cannot be run to its end is told as such, and the others are run all the same.
 """
 
 import asyncio
+import contextlib
+import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.testing.servers import NatsServer, PostgresServer
@@ -21,6 +26,10 @@ from proof.cluster.site import LEASE, REPLICAS, Site, open_site
 from proof.cluster.tally import Tally
 from proof.results import Progress, Result, Row, Spread, bound, silent, spread, workplace
 
+logger = logging.getLogger("proof")
+
+# Seconds that a section may take, and for each time that it does what it does: only a hang does.
+_LONGEST, _EACH = 600.0, 60.0
 # Seconds of a lease that no section waits for.
 STEADY_LEASE = 30.0
 # Milliseconds until another replica goes on, by what was done to the first, and that in words.
@@ -50,6 +59,27 @@ class Run(NamedTuple):
     progress: Progress
     # When no further section is begun.
     until: float
+
+    @contextlib.asynccontextmanager
+    async def section(self, name: str, count: int) -> AsyncGenerator[None]:
+        """Run a section: for as long as it may take, and what it raises is noted."""
+        async with self.guarded([name], count):
+            with self.tally.timed(name):
+                yield
+        self.progress(f"{name}: {self.tally.seconds[name]:.0f} s; {self.tally.summary()}")
+
+    @contextlib.asynccontextmanager
+    async def guarded(self, names: Sequence[str], count: int) -> AsyncGenerator[None]:
+        """Note what is raised in the midst of sections: the figures of others are not lost by it.
+        Those that had their time are not blamed."""
+        try:
+            async with asyncio.timeout(_LONGEST + _EACH * count):
+                yield
+        except Exception as error:
+            logger.exception("broke off: %s", ", ".join(names))
+            for name in names:
+                if len(names) == 1 or name not in self.tally.seconds:
+                    self.tally.broke_off(name, error)
 
 
 class Section(NamedTuple):
@@ -88,12 +118,14 @@ class ClusterResult(Result, kw_only=True):
     done: dict[str, int]
     spent: dict[str, float]
     takeovers: dict[str, Spread]
-    # The same while the machine had far more to do than it has processors.
+    # The same while other programs used the machine.
     crowded: dict[str, Spread]
     # The longest silence of a stream while wake-ups were lost.
     lags: dict[str, Spread]
     # Requests whose outcome was not known; they were sent again.
     unknown: int
+    # Sections that were not run to their end, and why.
+    unfinished: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
     def rows(self) -> list[Row]:
         """Return the promises."""
@@ -104,6 +136,7 @@ class ClusterResult(Result, kw_only=True):
             *self._lags(),
             *self._money(),
             *self._promises(),
+            *self._unfinished(),
         ]
 
     def _tasks(self) -> list[Row]:
@@ -174,6 +207,13 @@ class ClusterResult(Result, kw_only=True):
             Row("Promises of a store, every group submitted twice", figure,
                 not self.broken_promises)
         ]  # fmt: skip
+
+    def _unfinished(self) -> list[Row]:
+        """Return what was not tried as it should have been: it is no figure, and no success."""
+        return [
+            Row(f"The section {name} was run to its end", why, kept=False)
+            for name, why in self.unfinished.items()
+        ]
 
 
 def _promise(kind: str) -> str:
@@ -250,7 +290,7 @@ async def _railed(run: Run, sections: list[tuple[Section, int]]) -> None:
 async def _promised(run: Run, sections: list[tuple[Section, int]]) -> None:
     """The promises of a store, in a process of their own."""
     for section, count in sections:
-        with run.tally.timed(section.name):
+        async with run.section(section.name, count):
             for _ in range(count):
                 found, broken = await asyncio.to_thread(promises.keep, run.folder)
                 run.tally.promises += found
@@ -262,7 +302,7 @@ async def _promised(run: Run, sections: list[tuple[Section, int]]) -> None:
 async def _paid(run: Run, sections: list[tuple[Section, int]]) -> None:
     """Gateways whose callers pay."""
     for section, count in sections:
-        with run.tally.timed(section.name):
+        async with run.section(section.name, count):
             await money.spend(run.folder / "paid", run.seed, run.tally, count, run.progress)
 
 
@@ -297,11 +337,11 @@ async def _hurt(run: Run, site: Site, sections: Iterable[tuple[Section, int]]) -
     for section, count in sections:
         if time.monotonic() > run.until:
             break
-        with run.tally.timed(section.name):
+        async with run.section(section.name, count):
             assert section.hurt is not None
             await section.hurt(site, run.tally, count, run.progress)
     run.progress("waiting for every task to rest, then comparing")
-    with run.tally.timed("checking"):
+    async with run.section("checking", 1):
         verdict = await site.settle()
         run.tally.add(site.load.history, verdict)
         run.tally.unknown += site.load.unknown
@@ -357,8 +397,11 @@ async def prove(
     began = time.monotonic()
     tally = Tally()
     run = Run(folder, seed, tally, progress, began + within)
-    for stage, some in groupby(sections, lambda one: one[0].stage):
-        await stage(run, list(some))
+    for stage, found in groupby(sections, lambda one: one[0].stage):
+        some = list(found)
+        names = [section.name for section, _ in some]
+        async with run.guarded(names, sum(count for _, count in some)):
+            await stage(run, some)
     return ClusterResult(
         seed=seed,
         seconds=round(time.monotonic() - began, 1),
@@ -383,6 +426,7 @@ async def prove(
         crowded={kind: spread(times) for kind, times in tally.crowded.items()},
         lags={way: spread(times) for way, times in tally.lags.items()},
         unknown=tally.unknown,
+        unfinished=dict(tally.unfinished),
         findings=tally.findings,
     )
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from dragoman.testing.load import HOST
-from dragoman.testing.processes import clean_environment
+from dragoman.testing.processes import CannotStart, clean_environment
 from dragoman.testing.servers import PostgresServer
 from proof.client import CallRefused, ConnectionGone, RpcConnection, message
 from proof.cluster.database import Database
@@ -55,6 +55,7 @@ BEGIN
 END $$
 """
 _EVERY_GATEWAY = 3
+_STARTS = 5
 _TWICE = (
     "SELECT task, count(*) FROM transfers WHERE kind = 'capture' GROUP BY task HAVING count(*) > 1"
 )
@@ -218,7 +219,7 @@ async def spend(folder: Path, seed: int, tally: Tally, count: int, progress: Pro
             await asyncio.gather(killing, return_exceptions=True)
         for server in market.gateways.servers:
             if not server.is_up:
-                await market.gateways.start(server)
+                await _start_again(market, server, tally)
         await market.database.at_rest(_REST_WITHIN)
         await _judge(market, tally)
         tally.done["spenders"] += count
@@ -235,13 +236,25 @@ async def _kill_sealers(market: Market, tally: Tally, progress: Progress) -> Non
             if n % _EVERY_GATEWAY == 0 and (starting is None or starting.done()):
                 victim = chance.choice(market.gateways.servers)
                 victim.kill()
-                starting = asyncio.ensure_future(market.gateways.start(victim))
+                starting = asyncio.ensure_future(_start_again(market, victim, tally))
                 tally.done["gateways killed"] += 1
             progress(f"{tally.done['sealers ended']} sealers ended, "
                      f"{len(market.history.acked):,} acknowledged")  # fmt: skip
     finally:
         if starting is not None:
             await asyncio.gather(starting, return_exceptions=True)
+
+
+async def _start_again(market: Market, victim: Server, tally: Tally) -> None:
+    """Start a gateway as a supervisor would: a session that it needs to start may be ended too."""
+    for left in reversed(range(_STARTS)):
+        try:
+            await market.gateways.start(victim)
+            return
+        except CannotStart:
+            if not left:
+                raise
+            tally.done["gateways started twice"] += 1
 
 
 async def _judge(market: Market, tally: Tally) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+from proof.cluster.neighbours import moment
 from proof.cluster.site import LEASE, Replica, Site
 from proof.cluster.tally import Tally
 from proof.results import Progress
@@ -92,6 +93,7 @@ async def _work_at(site: Site, victim: Replica) -> str:
 async def _watch(
     site: Site, tally: Tally, kind: str, task_id: str, asked: Replica, since: float
 ) -> None:
+    began = await asyncio.to_thread(moment)
     taken = await site.taken_over(task_id, asked, since)
     if taken is not None:
-        tally.took_over(kind, taken)
+        await asyncio.to_thread(tally.took_over, kind, taken, began)

@@ -30,6 +30,8 @@ async def lose_replies(site: Site, tally: Tally, count: int, progress: Progress)
     for cable in site.cables:
         cable.to_lose = 0
     tally.done["replies"] += lost()
+    if lost() < count:
+        tally.broke_off("replies", TimeoutError(f"{lost()} of {count} were lost in time"))
 
 
 async def kill(site: Site, tally: Tally, count: int, progress: Progress) -> None:

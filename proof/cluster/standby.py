@@ -10,6 +10,7 @@ from pathlib import Path
 from dragoman.testing.processes import CannotStart
 from dragoman.testing.servers import PostgresServer
 from proof.cluster.cable import to_port
+from proof.cluster.neighbours import moment
 from proof.cluster.site import Site
 from proof.cluster.tally import Tally
 from proof.results import Progress
@@ -73,13 +74,13 @@ async def fail_over(site: Site, pair: Pair, tally: Tally, count: int, progress: 
     for n in range(1, count + 1):
         await pair.have_standby()
         await asyncio.sleep(site.chance.uniform(*_AT_WORK))
-        began = time.monotonic()
+        began = await asyncio.to_thread(moment)
         await pair.fail_over(site)
         # Commits wait for a standby: the new primary needs one before it acknowledges.
         await pair.have_standby()
         for server in site.servers:
             await site.begin_at_last(server, "1 1")
-        tally.took_over("behind a failover", (time.monotonic() - began) * 1000)
+        tally.took_over("behind a failover", (time.monotonic() - began.at) * 1000, began)
         tally.done["failovers"] += 1
         progress(f"failover {n}/{count}, {len(site.load.history.acked):,} acknowledged")
 

@@ -1,16 +1,18 @@
 """What all sections of the proof found, together."""
 
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from proof.cluster.neighbours import Moment, share_of_others
 from proof.crash.checker import History, Verdict
 
 _TOLD = 20
-# Processes that want to run for each processor, above which times say little about us.
-_CROWD = 3
+# Characters of a reason that are told.
+_REASON = 200
+# The share of all processors that others use, above which times say little about us.
+_CROWD = 0.2
 
 
 class Tally:
@@ -24,7 +26,7 @@ class Tally:
         self.done: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         # Milliseconds until another replica went on, by what was done to the first; and those seen
-        # while the machine had far more to do than it has processors.
+        # while other programs used the machine.
         self.takeovers: defaultdict[str, list[float]] = defaultdict(list)
         self.crowded: defaultdict[str, list[float]] = defaultdict(list)
         # Milliseconds of the longest silence a reader saw, by what was done to the listeners.
@@ -32,16 +34,29 @@ class Tally:
         self.buried = 0
         self.promises = self.broken_promises = 0
         self.findings: list[str] = []
+        # Why sections were not run to their end.
+        self.unfinished: dict[str, str] = {}
 
     def find(self, fact: str) -> None:
         """Keep the facts of a violation, if they are among the first."""
         if len(self.findings) < _TOLD:
             self.findings.append(fact)
 
-    def took_over(self, kind: str, taken: float) -> None:
-        """Note how long a takeover took."""
-        crowd = os.getloadavg()[0] > _CROWD * (os.cpu_count() or 1)
-        (self.crowded if crowd else self.takeovers)[kind].append(taken)
+    def took_over(self, kind: str, taken: float, since: Moment) -> None:
+        """Note how long a takeover took that began at a moment."""
+        is_crowded = share_of_others(since) > _CROWD
+        (self.crowded if is_crowded else self.takeovers)[kind].append(taken)
+
+    def broke_off(self, section: str, error: BaseException) -> None:
+        """Note that a section was not run to its end."""
+        self.unfinished.setdefault(section, f"{type(error).__name__}: {error}"[:_REASON])
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        return (
+            f"{self.acked:,} acknowledged, {self.lost} lost, {self.doubled} doubled, "
+            f"{self.hanging} hanging, {self.gaps} gaps, {self.double_charges} double charges"
+        )
 
     @contextmanager
     def timed(self, section: str) -> Generator[None]:

@@ -142,6 +142,26 @@ def test_a_secret_that_others_can_read_is_warned_of(place: Place) -> None:
     assert place.settle().warnings == []
 
 
+@pytest.mark.parametrize("name", ["STORE", "STORE_SESSION_URL", "BUS", "PUSH_SECRET"])
+def test_a_file_of_a_server_s_secret_that_others_can_read_is_warned_of(
+    place: Place, name: str
+) -> None:
+    path = place.project / "secret"
+    path.write_text("postgresql://ada:hunter2@db.example/tasks\n")
+    path.chmod(0o644)
+    variable = f"DRAGOMAN_{name}_FILE"
+    (warning,) = place.settle(**{variable: str(path)}).warnings
+    assert f"chmod 600 {path}" in warning and "hunter2" not in warning
+    # A file that is not there is a refusal, and of those who read it.
+    assert place.settle(**{variable: str(path) + "s"}).warnings == []
+    # Also if a file of settings names it.
+    (place.project / ".env").write_text(f"{variable}={path}\n")
+    assert place.settle().warnings == [warning]
+    # A group may be meant: platforms give a container its secrets by one.
+    path.chmod(0o640)
+    assert place.settle(**{variable: str(path)}).warnings == []
+
+
 def test_a_file_of_another_user_is_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.project / ".env").write_text("A2ACLI_OUTPUT=json\n")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)

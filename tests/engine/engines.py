@@ -300,12 +300,19 @@ class House:
         wait: bool = True,
         owner: str = "",
         patience: float = 0.0,
+        names_task: bool = False,
         **given: Any,
     ) -> Any:
-        """Send a message; return the task or the message that answers it."""
+        """Send a message; return the task or the message that answers it. `names_task`: the id of
+        its task may be one of the caller's choice."""
         said = text if isinstance(text, Message) else message(text, **given)
         operation = ops.SendMessage(message=said, wait=wait)
-        call = Call(operation=operation, caller=Caller(owner), patience=patience)
+        call = Call(
+            operation=operation,
+            caller=Caller(owner),
+            patience=patience,
+            client_task_id=names_task,
+        )
         reply = await within(self.engine.answer(call))
         return reply.reading.task if isinstance(reply, TaskReply) else reply
 

@@ -1,6 +1,7 @@
 """Whoever lost a task to another stops, tells its readers, and changes nothing any more."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -8,11 +9,11 @@ from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
 from dragoman.engine import recovery
-from dragoman.errors import Overloaded, StoreConflict
+from dragoman.errors import Overloaded, StoreConflict, StoreUnavailable
 from dragoman.model.events import AttemptStarted, StatusUpdate
-from dragoman.model.identity import Scope
+from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import Task, TaskState
-from dragoman.stores.interface import TaskRow
+from dragoman.stores.interface import Survey, TaskRow
 from tests.engine.engines import House, Street, buried, message, result, state
 
 S = TaskState
@@ -24,6 +25,7 @@ class Twins:
     def __init__(self) -> None:
         self.runs: list[str] = []
         self.gates: dict[str, asyncio.Event] = {}
+        self.go_on = asyncio.Event()
 
     def agent(self, place: str) -> Agent:
         agent = Agent("Twin", "Is there twice.")
@@ -34,6 +36,14 @@ class Twins:
             self.runs.append(f"{text} {place} {turn.attempt}")
             await gate.wait()
             await turn.say(f"{place} says")
+            return f"{text} {place} {turn.attempt}"
+
+        @agent.skill
+        async def works(text: str, turn: Turn) -> str:
+            self.runs.append(f"{text} {place} {turn.attempt}")
+            await gate.wait()
+            await turn.say(f"{place} says")
+            await self.go_on.wait()
             return f"{text} {place} {turn.attempt}"
 
         @agent.skill
@@ -169,6 +179,65 @@ async def test_what_nobody_took_meanwhile_goes_on_where_it_was(
     await reader.rest()
     last = reader.events[-1]
     assert isinstance(last, StatusUpdate) and last.status.state is S.COMPLETED
+
+
+async def test_what_was_written_while_its_row_was_read_is_not_given_up(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is older than the write, which made the task ours under our present number."""
+    task = await a.send("hi", skill="works", wait=False)
+    await eventually(lambda: twins.runs)
+    head = a.store.head
+
+    async def read_late(scope: Scope, task_id: TaskId) -> TaskRow | None:
+        found = await head(scope, task_id)
+        twins.gates["a"].set()
+        await eventually(_has(a, task, "a says"))
+        return found
+
+    monkeypatch.setattr(a.store, "head", read_late)
+    street.houses.remove(b)
+    await street.freeze(a)
+    # The other finds it dead, and takes nothing over yet.
+    await b.store.renew()
+    await street.wake(a)
+    monkeypatch.setattr(a.store, "head", head)
+    assert a.store.lapses == 1
+    street.houses.append(b)
+    await street.look_after(a)
+    twins.go_on.set()
+    assert result(await a.reaches(task.id, S.COMPLETED)) == "hi a 1"
+    assert twins.runs == ["hi a 1"]
+
+
+def _has(house: House, task: Task, text: str) -> Callable[[], Awaitable[bool]]:
+    async def has() -> bool:
+        row = await house.store.survey(Survey(task_id=task.id, limit=1))
+        found = await house.store.read(row[0].number, after=0, limit=100)
+        return any(text in str(recorded.event) for recorded in found)
+
+    return has
+
+
+async def test_tasks_that_could_not_be_looked_at_after_a_lapse_are_looked_at_again(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await a.send("hi", skill="asks")
+    head = a.store.head
+
+    async def unable(*_: Any) -> None:
+        raise StoreUnavailable("the database is away")
+
+    await street.freeze(a)
+    done = await b.send("this", task=task.id)
+    assert result(done) == "hi, this b"
+    monkeypatch.setattr(a.store, "head", unable)
+    with pytest.raises(StoreUnavailable):
+        await street.wake(a)
+    assert a.engine._live._workers
+    monkeypatch.setattr(a.store, "head", head)
+    await street.look_after(a)
+    await eventually(lambda: not a.engine._live._workers)
 
 
 async def test_a_message_and_a_take_over_at_the_same_moment_start_the_code_once(

@@ -159,9 +159,44 @@ async def test_a_task_may_get_the_id_its_caller_chose_where_that_is_allowed(
     house: House, stage: Stage
 ) -> None:
     await house.start(stage.agent)
-    operation = ops.SendMessage(message=message("hi", task="chosen"))
-    await within(house.engine.answer(Call(operation=operation, client_task_id=True)))
+    await house.send("hi", task="chosen", names_task=True)
     assert text_of(await house.get("chosen")) == "hi"
+
+
+async def test_many_messages_that_name_one_new_task_at_once_all_go_to_it(
+    house: House, stage: Stage
+) -> None:
+    await house.start(stage.agent)
+    said = [message(f"{n}", task="chosen", skill="held") for n in range(6)]
+    sending = [house.send(one, wait=False, names_task=True) for one in said]
+    answers = await within(asyncio.gather(*sending))
+    assert {answer.id for answer in answers} == {"chosen"}
+    assert len(stage.runs) == 1
+    stage.go_on.set()
+    done = await house.reaches("chosen", S.COMPLETED)
+    assert sorted(one for one in texts(done) if one.isdigit()) == [f"{n}" for n in range(6)]
+    assert await house.count() == 1
+
+
+async def test_a_task_that_began_and_ended_while_its_id_was_looked_for_is_not_begun_again(
+    house: House, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code would have run a second time before the store refused it."""
+    await house.start(stage.agent)
+    head = house.store.head
+
+    async def overtaken(*about: Any) -> Any:
+        found = await head(*about)
+        monkeypatch.setattr(house.store, "head", head)
+        await house.send("first", task="chosen", names_task=True)
+        return found
+
+    monkeypatch.setattr(house.store, "head", overtaken)
+    with pytest.raises(UnsupportedOperation) as refused:
+        await house.send("second", task="chosen", names_task=True)
+    assert refused.value.facts["reason"] == "TASK_TERMINAL"
+    assert stage.runs == ["first"]
+    assert (text_of(await house.get("chosen")), await house.count()) == ("first", 1)
 
 
 @pytest.mark.requirement("T-49", "T-51")

@@ -376,6 +376,42 @@ async def test_code_begins_only_when_its_task_is_ours_for_certain(
     assert not b.engine._live._workers and not b.engine._live._logs
 
 
+@pytest.mark.parametrize("blinded", [False, True])
+async def test_many_messages_that_name_one_new_task_in_both_make_one(
+    street: Street,
+    a: House,
+    b: House,
+    players: Players,
+    monkeypatch: pytest.MonkeyPatch,
+    blinded: bool,
+) -> None:
+    said = [message(f"{n}", task="chosen", skill="held") for n in range(6)]
+    if blinded:
+        # What one creates is committed after the other looked for it.
+        head = b.store.head
+
+        async def before(*about: Any) -> None:
+            monkeypatch.setattr(b.store, "head", head)
+            await a.send(said[0], wait=False, names_task=True)
+
+        monkeypatch.setattr(b.store, "head", before)
+        said_in_b = said[1:]
+    else:
+        said_in_b = said[3:]
+    sending = asyncio.gather(
+        *(b.send(one, wait=False, names_task=True) for one in said_in_b),
+        *(a.send(one, wait=False, names_task=True) for one in said if one not in said_in_b),
+    )
+    answers = await swept(street, sending)
+    assert {answer.id for answer in answers} == {"chosen"}
+    assert len(players.runs) == 1
+    players.go_on.set()
+    await a.reaches("chosen", S.COMPLETED)
+    assert await a.count() == await b.count() == 1
+    stored = await a.store.read(await a.first_number(), after=0, limit=1000)
+    assert sum(isinstance(recorded.event, MessageAdded) for recorded in stored) == 5
+
+
 # Cancelling
 
 

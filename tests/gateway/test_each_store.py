@@ -11,12 +11,14 @@ from harness.serving import client, hosting, serving
 from harness.waiting import eventually, within
 
 from dragoman.config import load_settings
-from dragoman.errors import InsufficientCredits
+from dragoman.errors import InsufficientCredits, StoreUnavailable
 from dragoman.gateway.app import gateway_app, order_rules_of
 from dragoman.gateway.money.task_reference import TaskReference
+from dragoman.gateway.trust.trust import Trust
 from dragoman.model.identity import LOCAL, Principal, Scope
 from dragoman.model.money import MICRO
 from dragoman.model.task import TaskState
+from dragoman.server.app import App
 from dragoman.stores.memory.gateway import MemoryGatewayStore
 from tests.gateway.gateway_site import GatewaySite, workshop
 
@@ -31,12 +33,16 @@ async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory" else str(tmp_path / "gateway.db")
 
 
-@asynccontextmanager
-async def gateway_on(location: str, **settings: Any) -> AsyncGenerator[GatewaySite]:
+def app_on(location: str, **settings: Any) -> App:
     chosen = load_settings({}, store=location, forward_patience=10.0, **settings)
     # The settings do not give a gateway a store that is lost with the process.
     store = MemoryGatewayStore(order_rules_of(chosen)) if location == "memory:" else None
-    app = gateway_app(settings=chosen, is_local=True, store=store)
+    return gateway_app(settings=chosen, is_local=True, store=store)
+
+
+@asynccontextmanager
+async def gateway_on(location: str, **settings: Any) -> AsyncGenerator[GatewaySite]:
+    app = app_on(location, **settings)
     async with hosting(app) as url, client(url) as http:
         yield GatewaySite(url, http, app)
 
@@ -118,3 +124,16 @@ async def test_what_was_observed_of_an_agent_stays_when_it_comes_back(
         assert answer.task.status.state is TaskState.COMPLETED
         await registry.remove(agent.id, ANN)
         assert (await site.register(upstream.url, "ann")).id == agent.id
+
+
+async def test_a_gateway_that_cannot_open_says_why(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not that the parts are missing which were not made."""
+
+    async def fails(_: Trust) -> None:
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(Trust, "open", fails)
+    with pytest.raises(StoreUnavailable, match="the database is away"):
+        await app_on(location).start()

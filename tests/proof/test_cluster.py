@@ -3,6 +3,8 @@ proof calls wrong."""
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 
 from dragoman.errors import ConfigError
-from proof.cluster import cluster
+from proof.cluster import cluster, neighbours
 from proof.cluster.cable import Cable, to_port
 from proof.cluster.site import Site, attempts
 from proof.crash.checker import Verdict
@@ -168,6 +170,42 @@ def test_a_result_is_kept_only_if_nothing_is_wrong() -> None:
     assert result(crowded={"killed": late}).kept
     assert not result(crowded={"killed": Spread(1, 60_001, 60_001, 60_001)}).kept
     assert not result(lags={"cut": Spread(1, 9, 9, 60_000)}).kept
+    assert not result(unfinished={"kills": "CannotStart: it did not"}).kept
+
+
+def test_what_this_process_and_those_below_it_use_is_not_that_of_others() -> None:
+    began = neighbours.moment()
+    busy = "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    now = neighbours.moment()
+    ours = now.ours - began.ours
+    assert ours > 0.02 and 0 <= neighbours.share_of_others(began) <= 1.05
+    # All that was used since then, and none of it by us.
+    theirs = neighbours.Moment(began.at, began.everybody, now.ours)
+    assert neighbours.share_of_others(theirs) >= neighbours.share_of_others(began)
+
+
+async def test_a_section_that_breaks_off_loses_no_figures_of_the_others(tmp_path: Path) -> None:
+    async def fails(run: cluster.Run, sections: list[tuple[cluster.Section, int]]) -> None:
+        async with run.section("kills", 1):
+            raise OSError("no such server")
+        async with run.section("freezes", 1):
+            run.tally.done["freezes"] += 1
+        raise RuntimeError("it cannot be closed")
+
+    async def pays(run: cluster.Run, sections: list[tuple[cluster.Section, int]]) -> None:
+        run.tally.charges += 7
+
+    known = {section.name: section for section in cluster.SECTIONS}
+    sections = [(known[name]._replace(stage=fails), 1) for name in ("kills", "freezes", "replies")]
+    sections.append((known["spenders"]._replace(stage=pays), 1))
+    found = await cluster.prove(sections, 1, folder=tmp_path)
+    assert found.unfinished == {
+        "kills": "OSError: no such server",
+        "replies": "RuntimeError: it cannot be closed",
+    }
+    assert (found.done, found.charges, found.kept) == ({"freezes": 1}, 7, False)
+    assert set(found.spent) == {"kills", "freezes"}
 
 
 async def test_replies_that_are_lost_and_a_replica_that_is_frozen_lose_nothing() -> None:

@@ -1,8 +1,9 @@
 """Push notifications of agents that cannot stream: a post only wakes the poll of its task.
 
 Each task has an address of its own that cannot be guessed. A post there makes the gateway poll the
-task at once; its content is not read. If a post is lost, or reaches another process, the task is
-polled a little later.
+task at once; its content is not read. A post that reaches another replica than the one that carries
+the task is told to it by the bus. If a post is lost, or the store's bus has no content (processes
+on one file), the task is polled a little later.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from dragoman.http.request import HttpRequest, skip_body
 from dragoman.http.routes import Access, Routes
 from dragoman.model.identity import Scope
 from dragoman.model.record import encode
+from dragoman.stores.interface import Bus, Rung
 
 PATH = "/api/v1/hooks/"
 # Posts repeat the task: they are read to the end to be answered, and dropped.
@@ -25,7 +27,8 @@ _LARGEST = 16 * 1024 * 1024
 class PushInbox:
     """Tasks that wait for a post."""
 
-    def __init__(self) -> None:
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
         self._key = b""
         # By the digest of the task.
         self._waiting: dict[str, asyncio.Event] = {}
@@ -35,6 +38,7 @@ class PushInbox:
     def open(self, secret: bytes) -> None:
         """Derive the addresses from the store's secret: they are valid as long as the store is."""
         self._key = hashlib.sha256(b"hooks" + secret).digest()
+        self._bus.listen(self._heard)
 
     def add_to(self, routes: Routes) -> None:
         """Receive posts."""
@@ -74,9 +78,22 @@ class PushInbox:
             return
         with contextlib.suppress(BodyTooLarge):
             await skip_body(request, _LARGEST)
-        if (event := self._waiting.get(digest)) is not None:
-            event.set()
+        if not self._wake(digest):
+            # Another replica may carry the task.
+            self._bus.ring(Rung(posted=(digest,)))
         await request.respond(204, [], b"")
+
+    def _heard(self, rung: Rung | None) -> None:
+        # After a gap nothing is woken: to poll every agent at once would be worse than to be late.
+        for digest in () if rung is None else rung.posted:
+            self._wake(digest)
+
+    def _wake(self, digest: str) -> bool:
+        """End the pause of a task; tell whether this process carries it."""
+        event = self._waiting.get(digest)
+        if event is not None:
+            event.set()
+        return event is not None
 
 
 class Pause:

@@ -92,7 +92,15 @@ class Trust:
             self._learn(before)
             position = before[-1].number
         self._seen = max(last, self._seen)
-        await self.digest()
+        try:
+            await self.digest()
+        except StoreRefused:
+            # A connection that is lost while outcomes are recorded keeps no gateway from its start:
+            # scores follow what is recorded, and the rest is tried again.
+            logger.warning("trust: outcomes could not be recorded; trying again")
+            self._woken.set()
+            async with self._turn:
+                await self._follow()
         self._loop = asyncio.get_running_loop().create_task(self._keep_up())
 
     async def close(self) -> None:

@@ -20,6 +20,8 @@ class Rung(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     agents: int = 0
     agent_keys: int = 0
     trust: int = 0
+    # Addresses for posts of remote agents that had a post, as a gateway names them.
+    posted: tuple[str, ...] = ()
 
 
 Heard = Callable[[Rung | None], None]

@@ -57,6 +57,8 @@ _NO_TIMEOUTS = """
 SELECT set_config(name, '0', false) FROM pg_settings
 WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
     'idle_in_transaction_session_timeout', 'idle_session_timeout')"""
+# How PgBouncer refuses a client that brings settings: no server says so.
+_POOLER = "unsupported startup parameter"
 # What says that a connection is of no more use, or that the server is not (yet) a primary.
 LOST = (
     OSError,
@@ -124,10 +126,7 @@ class Connections:
             self._writer = await self._connect_writer()
         except (*LOST, ServerError, ValueError) as error:
             await self.close()
-            raise ConfigError(
-                f"store: PostgreSQL cannot be reached ({plain(error)}); check the address, the "
-                "user and whether the server runs"
-            ) from None
+            raise unreachable(error) from None
 
     async def close(self) -> None:
         """End all connections."""
@@ -201,6 +200,16 @@ class Connections:
             except _UNABLE as error:
                 raise _unable(error) from error
 
+    async def at_one_moment(self, read: Callable[[Connection], Awaitable[T]]) -> T:
+        """Have all that is read be of the same moment; of a later one, from the beginning, if the
+        server was away meanwhile."""
+
+        async def deed(connection: Connection) -> T:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await read(connection)
+
+        return await self.patiently(deed)
+
     def lost(self, error: BaseException) -> None:
         """Hear what a connection was lost by. A server that takes no writes is no primary any
         more: nothing stays connected to it."""
@@ -233,23 +242,6 @@ class Connections:
                     **self._options(self._addresses.url),
                 )
             return self._pool
-
-    @contextlib.asynccontextmanager
-    async def moment(self) -> AsyncGenerator[Connection]:
-        """Have all reads within be of the same moment; raises `StoreUnavailable`."""
-        try:
-            async with (
-                self._reader() as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
-                yield connection
-        except (*LOST, *_ROLLED_BACK) as error:
-            self.lost(error)
-            raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
-        except BadValue as error:
-            raise CannotStore(f"PostgreSQL: {plain(error)}") from error
-        except _UNABLE as error:
-            raise _unable(error) from error
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
@@ -286,6 +278,19 @@ class Connections:
         else:
             options["server_settings"] = _SETTINGS
         return options
+
+
+def unreachable(error: BaseException, name: str = "store") -> ConfigError:
+    """Return what to say of an address, by the error of the first connection."""
+    if _POOLER in str(error):
+        return ConfigError(
+            f"{name}: a pooler before PostgreSQL does not pass our settings on; give the address "
+            "of the pooler as store and the server's own as store_session_url"
+        )
+    return ConfigError(
+        f"{name}: PostgreSQL cannot be reached ({plain(error)}); check the address, the user and "
+        "whether the server runs"
+    )
 
 
 def _unable(error: ServerError) -> StoreUnavailable:

@@ -142,11 +142,14 @@ class TaskReads:
         if totals == "total" and query.status_since is not None:
             totals = "total_since"
             total.append(since)
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> TaskRows:
             rows = await connection.fetch(_SQL[f"page_{name}" if name else "page"], *page)
             count = await connection.fetchval(_SQL[totals], *total)
             readings = [] if bodies is None else await _readings(connection, rows, bodies)
-        return TaskRows([task_row(row, query.scope) for row in rows], count, readings)
+            return TaskRows([task_row(row, query.scope) for row in rows], count, readings)
+
+        return await self._connections.at_one_moment(read)
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
         """Return tasks of all owners, latest status first."""

@@ -4,12 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from harness.serving import serving
+from harness.serving import Site, serving
 from harness.waiting import within
 
 from dragoman import Agent
 from dragoman.client.streams import stream
 from dragoman.model.identity import Scope
+from dragoman.testing.servers import NatsServer
 from tests.gateway.gateway_site import gateway
 
 
@@ -32,18 +33,59 @@ async def test_a_post_spares_the_wait_for_the_next_look(
         async with site.client(registered) as client:
             sending = asyncio.create_task(client.send("x"))
             await within(asked.wait())
-
-            async def registered_for_posts() -> None:
-                (task,) = (await upstream.call("ListTasks", {}))["tasks"]
-                while True:
-                    params = {"taskId": task["id"]}
-                    found = await upstream.call("ListTaskPushNotificationConfigs", params)
-                    if found.get("configs"):
-                        return
-
-            await within(registered_for_posts())
+            await within(has_receiver(upstream))
             gate.set()
             assert (await within(sending)).text == "done: x"
+
+
+@pytest.mark.parametrize("bus", ["notify", "nats"])
+async def test_a_post_that_reaches_another_replica_wakes_the_one_that_carries_the_task(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    database: str,
+    bus: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "POLL_EVERY", 600.0)
+    gate, asked = asyncio.Event(), asyncio.Event()
+    agent = Agent("Quiet", "Cannot stream.", streaming=False)
+
+    @agent.skill
+    async def work(text: str) -> str:
+        asked.set()
+        await gate.wait()
+        return f"done: {text}"
+
+    settings = {"store": database} | ({"bus": nats_url(request, tmp_path)} if bus == "nats" else {})
+    async with (
+        serving(agent, allow_private=True) as upstream,
+        gateway(tmp_path, **settings) as one,
+        gateway(tmp_path, **settings) as other,
+    ):
+        registered = await one.register(upstream.url)
+        # Agents are told the address of a proxy, which passes on to any replica: here to the other.
+        one.gateway.push_inbox.base = other.url
+        async with one.client(registered) as client:
+            sending = asyncio.create_task(client.send("x"))
+            await within(asked.wait())
+            await within(has_receiver(upstream))
+            gate.set()
+            assert (await within(sending)).text == "done: x"
+
+
+def nats_url(request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return the address of a NATS server that ends with the test."""
+    server = NatsServer(folder).start()
+    request.addfinalizer(server.stop)
+    return server.url
+
+
+async def has_receiver(upstream: Site) -> None:
+    """Return when the agent knows where to post news of its one task."""
+    (task,) = (await upstream.call("ListTasks", {}))["tasks"]
+    params = {"taskId": task["id"]}
+    while not (await upstream.call("ListTaskPushNotificationConfigs", params)).get("configs"):
+        pass
 
 
 @pytest.mark.parametrize("place", ["t", "t/", "t/00", "", "t/" + "0" * 32])

@@ -8,8 +8,9 @@ import pytest
 from harness.clock import Clock
 from harness.waiting import eventually
 
-from dragoman.errors import ConfigError, InvalidParams
+from dragoman.errors import ConfigError, InvalidParams, StoreUnavailable
 from dragoman.gateway.money.task_reference import TaskReference
+from dragoman.gateway.trust import recording
 from dragoman.gateway.trust.export import verify_file
 from dragoman.gateway.trust.scores import TrustRules
 from dragoman.gateway.trust.trust import Trust
@@ -47,6 +48,26 @@ async def did(store: AccountingStore, *past: Past) -> list[str]:
     rows = past_orders(max(found, default=0), *past)
     await store.apply([PutOrder(row) for row in rows])
     return [row.task_id for row in rows]
+
+
+async def test_a_store_that_refuses_at_the_start_is_asked_again(
+    store: AccountingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica whose connection is lost while it records outcomes starts all the same."""
+    await did(store, Past())
+    observe = recording.observe
+
+    async def refused(*_: object) -> int:
+        monkeypatch.setattr(recording, "observe", observe)
+        raise StoreUnavailable("the connection was lost")
+
+    monkeypatch.setattr(recording, "observe", refused)
+    trust = Trust(store, Roll(agent("a")), now=clock)
+    await trust.open()
+    try:
+        await eventually(lambda: trust.score("a") == 72)
+    finally:
+        await trust.close()
 
 
 async def test_an_outcome_moves_the_score_soon_after_its_task_ended(

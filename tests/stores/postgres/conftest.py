@@ -1,7 +1,10 @@
 """Stores on a database of the test's own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from harness.waiting import within
 from dragoman.stores.postgres import Addresses, PostgresStore
 from dragoman.stores.postgres.gateway import PostgresGatewayStore
 from dragoman.testing.promises import SampleRules
+from dragoman.testing.servers import PostgresServer
 from tests.stores.postgres.gateways import Opening
 
 
@@ -69,3 +73,13 @@ async def opening(database: str) -> AsyncIterator[Opening]:
     yield opened
     for store in stores:
         await within(store.close())
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of the test's own, which it may stop."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
+        Path(folder).chmod(0o755)
+        server = PostgresServer(Path(folder) / "own").start()
+        yield server
+        server.stop(signal.SIGQUIT)

@@ -25,6 +25,8 @@ from dragoman.testing.promises.samples import (
 from dragoman.testing.servers import NatsServer
 from tests.stores.postgres.conftest import Opener
 
+POST = Rung(posted=("0123456789abcdef" * 2,))
+
 
 @pytest.fixture
 def nats(tmp_path: Path) -> Iterator[NatsServer]:
@@ -79,11 +81,12 @@ async def test_what_one_commits_the_other_hears_of_by_number(
 async def test_whatever_is_rung_for_is_heard(pair: tuple[PostgresStore, PostgresStore]) -> None:
     one, other = pair
     ear = Ear(other)
-    for rung in (Rung(agents=3), Rung(agent_keys=4), Rung(trust=5), Rung(agents=2)):
+    for rung in (Rung(agents=3), Rung(agent_keys=4), Rung(trust=5), Rung(agents=2), POST):
         one.ring(rung)
     await ear.hears(lambda rung: rung.agents == 3)
     await ear.hears(lambda rung: rung.agent_keys == 4)
     await ear.hears(lambda rung: rung.trust == 5)
+    await ear.hears(lambda rung: rung.posted == POST.posted)
     assert not any(rung is not None and rung.agents == 2 for rung in ear.rungs)
 
 
@@ -243,12 +246,14 @@ async def test_a_message_never_has_more_than_fits() -> None:
     rings = Rings(send)
     first = 10**14
     numbers = tuple(range(first, first + 1000))
-    rings.add(Rung(numbers, numbers))
+    posted = tuple(f"{number:032x}" for number in range(100))
+    rings.add(Rung(numbers, numbers, posted=posted))
     await rings.flush()
     assert all(len(rung.tasks) + len(rung.noted) <= MOST_NUMBERS for rung in sent)
     assert all(len(encoded(1 << 31, 1 << 31, rung)) < 8000 for rung in sent)
     assert {number for rung in sent for number in rung.tasks} == set(numbers)
     assert {number for rung in sent for number in rung.noted} == set(numbers)
+    assert [digest for rung in sent for digest in rung.posted] == list(posted)
 
 
 def test_a_message_of_a_later_release_is_understood_as_far_as_it_goes() -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from harness.databases import Databases
@@ -107,10 +105,13 @@ async def test_a_full_disk_is_said_by_its_name_beside_the_writes_of_tasks(
 
     with pytest.raises(StoreFull, match="extend"):
         await do(store._connections, deed)
+
+    async def slow(connection: Connection) -> None:
+        await connection.execute("SET LOCAL statement_timeout = '10ms'")
+        await connection.execute("SELECT pg_sleep(60)")
+
     with pytest.raises(StoreUnavailable, match="statement timeout"):
-        async with store._connections.moment() as slow:
-            await slow.execute("SET LOCAL statement_timeout = '10ms'")
-            await slow.execute("SELECT pg_sleep(60)")
+        await store._connections.at_one_moment(slow)
 
 
 @pytest.mark.parametrize("id", ["a\0b", "a\ud800b"])
@@ -148,15 +149,6 @@ async def test_numbers_out_of_range_are_refused_and_the_store_goes_on(
 
 
 # A server of its own, which the test restarts
-
-
-@pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
-        Path(folder).chmod(0o755)
-        server = PostgresServer(Path(folder) / "own").start()
-        yield server
-        server.stop(signal.SIGQUIT)
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ async def test_a_reader_that_takes_long_only_puts_a_drop_off(
     opener: Opener, store: PostgresStore
 ) -> None:
     await fill(store)
-    async with store._connections.moment() as reader:
+    async with store._connections.transaction() as reader:
         await reader.fetch("SELECT count(*) FROM events")
         assert await store.prune(ended_before=2, keep=0) == 1800
         assert "events_0" in await parts(store)

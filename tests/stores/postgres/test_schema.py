@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,6 +232,33 @@ async def test_the_connection_is_encrypted_and_the_server_known_as_the_address_s
         assert "cannot be reached" in await refusal(f"{database}?sslmode=require")
     finally:
         await proxy.stop()
+
+
+async def test_a_pooler_that_takes_no_settings_is_named_as_one(database: str) -> None:
+    """As PgBouncer does, unless it is told to ignore them."""
+
+    class Strict(SharingPooler):
+        async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            said = b"SFATAL\0C08P01\0Munsupported startup parameter: jit\0\0"
+            writer.write(b"E" + struct.pack("!I", len(said) + 4) + said)
+            raise ConnectionError
+
+    pooler = Strict(database)
+    pooled = await pooler.start()
+    try:
+        # Without a question for TLS, which it would answer first.
+        words = await refusal(f"{pooled}?sslmode=disable")
+        assert "a pooler" in words and "store_session_url" in words
+    finally:
+        await pooler.stop()
+
+
+async def test_an_address_of_the_server_that_leads_nowhere_is_refused_in_words(
+    database: str,
+) -> None:
+    with pytest.raises(ConfigError, match=r"^store_session_url: PostgreSQL cannot be reached"):
+        await PostgresStore(Addresses(database, "postgresql://postgres@127.0.0.1:1/x")).open()
 
 
 async def test_a_pooler_that_shares_sessions_is_refused_unless_the_server_has_an_address_too(

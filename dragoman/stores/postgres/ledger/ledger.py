@@ -61,10 +61,13 @@ class PostgresLedger:
         await self._sealer.catch_up()
         about = (owner, list(kinds))
         page = (before or _EVERYTHING, limit, offset)
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> StatementPage:
             lines = await connection.fetch(LEDGER["statement"], *about, *page)
             total = await connection.fetchval(LEDGER["statement_total"], *about)
-        return StatementPage([StatementLine(*line) for line in lines], total)
+            return StatementPage([StatementLine(*line) for line in lines], total)
+
+        return await self._connections.at_one_moment(read)
 
     async def days(self, owner: str, since: int) -> list[AccountDay]:
         """Return what each day came to."""
@@ -107,10 +110,13 @@ class PostgresLedger:
         if query.agent or query.is_assigned is not None:
             name, total = "orders_of_agent", "orders_of_agent_total"
             about += [query.agent, query.is_assigned]
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> tuple[list[OrderRow], int]:
             count = await connection.fetchval(LEDGER[total], *about)
             rows = await connection.fetch(LEDGER[name], *about, limit, offset)
-        return orders(rows), count
+            return orders(rows), count
+
+        return await self._connections.at_one_moment(read)
 
     async def facts(self, task_id: str) -> list[OrderFacts]:
         """Return every order of an id."""
@@ -120,10 +126,13 @@ class PostgresLedger:
         self, side: Principal, *, limit: int, offset: int
     ) -> tuple[list[OrderRow], int]:
         """Return what is in escrow."""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> tuple[list[OrderRow], int]:
             rows = await connection.fetch(LEDGER["in_escrow"], side.text, limit, offset)
             total = await connection.fetchval(LEDGER["in_escrow_total"], side.text)
-        return orders(rows), total
+            return orders(rows), total
+
+        return await self._connections.at_one_moment(read)
 
     async def due(self, at: int, limit: int) -> list[OrderFacts]:
         """Return delivered orders whose time is over."""
@@ -148,8 +157,9 @@ class PostgresLedger:
     async def verify(self, expect: str = "") -> LedgerReport:
         """Recompute everything, some rows after the other."""
         await self._sealer.catch_up()
-        check = Reconciliation(expect)
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> LedgerReport:
+            check = Reconciliation(expect)
             async for posted in _every_transfer(connection):
                 check.add_transfer(posted)
             check.end_chain(await connection.fetchval(LEDGER["entry_count"]))
@@ -166,7 +176,9 @@ class PostgresLedger:
                     check.add_order(order, is_disputed=order.task in disputed)
                 last = rows[-1][0]
             stale = [row[0] for row in await connection.fetch(LEDGER["stale"])]
-        return check.finish(stale)
+            return check.finish(stale)
+
+        return await self._connections.at_one_moment(read)
 
     async def _rows(self, name: str, *values: Any) -> list[Row]:
         return await self._connections.rows(LEDGER[name], *values)

@@ -18,7 +18,7 @@ from dragoman.stores.interface.trust import (
     TrustLine,
     TrustSums,
 )
-from dragoman.stores.postgres.connections import Connections, Row
+from dragoman.stores.postgres.connections import Connection, Connections, Row
 from dragoman.stores.postgres.ledger.rows import TRUST, order_facts, orders
 
 _decode = msgspec.json.Decoder(TrustEventRow).decode
@@ -49,7 +49,8 @@ class PostgresTrust:
 
     async def figures(self, agents: Collection[str] | None, window: SumWindow) -> TrustFigures:
         """Return what counts of agents."""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> TrustFigures:
             found = agents
             if found is None:
                 rows = await connection.fetch(TRUST["observed_agents"])
@@ -62,13 +63,16 @@ class PostgresTrust:
                 violations.setdefault(agent, []).append(at)
             return TrustFigures(sums, violations)
 
+        return await self._connections.at_one_moment(read)
+
     async def totals(self, agent: str) -> TrustDay:
         """Return all that was observed of an agent."""
         return TrustDay(*(await self._rows("totals", agent))[0])
 
     async def history(self, agent: str, *, limit: int, offset: int) -> TrustHistory:
         """Return a page of an agent's events."""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> TrustHistory:
             rows = await connection.fetch(TRUST["history"], agent, limit, offset)
             events = [_decode(body) for (body,) in rows]
             tasks = [event.task for event in events]
@@ -78,16 +82,22 @@ class PostgresTrust:
             total = await connection.fetchval(TRUST["history_total"], agent)
             return TrustHistory(events, comments, total)
 
+        return await self._connections.at_one_moment(read)
+
     async def disputes(self, *, limit: int, offset: int) -> tuple[list[DisputeRow], int]:
         """Return disputes without a decision."""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> tuple[list[DisputeRow], int]:
             rows = await connection.fetch(TRUST["disputes"], limit, offset)
             total = await connection.fetchval(TRUST["disputes_total"])
             return [DisputeRow(*row) for row in rows], total
 
+        return await self._connections.at_one_moment(read)
+
     async def contents(self) -> TrustContents:
         """Return everything."""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> TrustContents:
             # A day whose sums are zero is as good as none.
             days = {
                 (agent, requester, is_own, day): TrustDay(*sums)
@@ -100,6 +110,8 @@ class PostgresTrust:
                 days,
                 {requester for (requester,) in await connection.fetch(TRUST["payers"])},
             )
+
+        return await self._connections.at_one_moment(read)
 
     async def _rows(self, name: str, *values: Any) -> list[Row]:
         return await self._connections.rows(TRUST[name], *values)

@@ -11,7 +11,8 @@ async def inconsistencies_of(addresses: Addresses) -> list[Inconsistency]:
     await connections.open()
     try:
         await check_present(await connections.writer())
-        async with connections.moment() as moment:
-            return await inconsistencies(moment.fetch, DATABASE_LOG)
+        return await connections.at_one_moment(
+            lambda moment: inconsistencies(moment.fetch, DATABASE_LOG)
+        )
     finally:
         await connections.close()

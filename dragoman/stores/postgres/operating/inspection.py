@@ -57,29 +57,41 @@ class DatabaseInspection:
 
     async def orphans(self) -> OrphanFacts:
         """Return unfinished tasks that a worker should have taken over by now."""
-        async with self._connections.moment() as moment:
+
+        async def read(moment: Connection) -> OrphanFacts:
             values = (await self._before(moment), await _held(moment))
             number, unfinished = await moment.fetchrow(_SQL["unfinished"], *values)
             agents: list[Row] = []
             if number:
                 agents = await moment.fetch(_SQL["orphaned_agents"], *values)
-        return OrphanFacts(number, [agent for (agent,) in agents], unfinished)
+            return OrphanFacts(number, [agent for (agent,) in agents], unfinished)
+
+        return await self._connections.at_one_moment(read)
 
     async def notes(self) -> NoteFacts:
         """Return how many messages and cancels wait in notes."""
-        async with self._connections.moment() as moment:
+
+        async def read(moment: Connection) -> NoteFacts:
             return NoteFacts(*await moment.fetchrow(_SQL["notes"], await _held(moment)))
+
+        return await self._connections.at_one_moment(read)
 
     async def overdue(self) -> int:
         """Return how many tasks should have ended by their deadline."""
-        async with self._connections.moment() as moment:
+
+        async def read(moment: Connection) -> int:
             return await moment.fetchval(_SQL["overdue"], await self._before(moment))
+
+        return await self._connections.at_one_moment(read)
 
     async def receivers(self) -> ReceiverFacts:
         """Return how many receivers do not get their posts."""
-        async with self._connections.moment() as moment:
+
+        async def read(moment: Connection) -> ReceiverFacts:
             values = (await self._before(moment), await _held(moment))
             return ReceiverFacts(*await moment.fetchrow(_SQL["pushes"], *values))
+
+        return await self._connections.at_one_moment(read)
 
     async def dead_letters(self) -> tuple[int, int]:
         """Return how many events no receiver took, and when the latest was given up."""

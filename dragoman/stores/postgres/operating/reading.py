@@ -72,11 +72,14 @@ class DatabaseReading:
 
     async def here(self, agent: str = "") -> TailPosition:
         """Return the position of a reader that has seen everything."""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> TailPosition:
             highest = await connection.fetchval(_SQL["highest"])
             live = [task_line(row) for row in await connection.fetch(_SQL["live"], agent)]
             blocks = dict(await connection.fetch(_SQL["open_blocks"]))
-        return TailPosition(highest, {line.number: line.last_seq for line in live}, blocks)
+            return TailPosition(highest, {line.number: line.last_seq for line in live}, blocks)
+
+        return await self._connections.at_one_moment(read)
 
     async def follow(
         self,
@@ -89,7 +92,8 @@ class DatabaseReading:
 
         Fewer than `limit` means that there are no more yet.
         """
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> tuple[Events, TailPosition]:
             blocks = dict(await connection.fetch(_SQL["open_blocks"]))
             known = await connection.fetch(_SQL["by_number"], list(position.seen))
             ranges = _unseen(position)
@@ -102,8 +106,10 @@ class DatabaseReading:
                     is_cut = True
                     break
                 await tail.take(connection, line, wanted, limit - len(tail.events))
-        gone = position.seen.keys() - {row[0] for row in known}
-        return tail.events, tail.position(blocks, gone, is_cut=is_cut)
+            gone = position.seen.keys() - {row[0] for row in known}
+            return tail.events, tail.position(blocks, gone, is_cut=is_cut)
+
+        return await self._connections.at_one_moment(read)
 
     async def last(self, line: TaskLine, count: int) -> list[Recorded]:
         """Return the last events of a task that streams show."""

@@ -10,7 +10,13 @@ from secrets import randbits, token_hex
 from typing import Any
 
 from dragoman.errors import ConfigError
-from dragoman.stores.postgres.connections import LOST, Connection, Connections, ServerError
+from dragoman.stores.postgres.connections import (
+    LOST,
+    Connection,
+    Connections,
+    ServerError,
+    unreachable,
+)
 
 # Seconds until a ring counts as lost.
 HEARD_WITHIN = 5.0
@@ -24,8 +30,16 @@ SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 
 
 async def check_session(connections: Connections) -> None:
     """Refuse an address behind which sessions are shared; raises `ConfigError`."""
-    session = await connections.session()
-    other = await connections.session()
+    try:
+        session = await connections.session()
+    except (*LOST, ServerError, ValueError) as error:
+        name = "store_session_url" if connections.is_pooled else "store"
+        raise unreachable(error, name) from None
+    try:
+        other = await connections.session()
+    except BaseException:
+        session.terminate()
+        raise
     try:
         async with asyncio.timeout(HEARD_WITHIN):
             is_own = await _is_own(session, other)

@@ -13,7 +13,7 @@ from dragoman.model.agent_key import AgentKeyRow
 from dragoman.stores.interface import Rung
 from dragoman.stores.interface.agent_keys import KeyStored
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections
+from dragoman.stores.postgres.connections import Connection, Connections, Row
 from dragoman.stores.postgres.deeds import do, storable
 
 logger = logging.getLogger("dragoman")
@@ -52,15 +52,18 @@ class PostgresAgentKeys:
 
     async def refresh(self) -> None:
         """Read what changed since the last time."""
+
+        async def read(connection: Connection) -> tuple[int, list[Row]]:
+            version = await connection.fetchval(_SQL["version"])
+            # A lower one: another database, or one that was restored.
+            after = self._version if version >= self._version else 0
+            is_news = version != self._version
+            return version, await connection.fetch(_SQL["changed"], after) if is_news else []
+
         async with self._reading:
-            async with self._connections.moment() as connection:
-                version = await connection.fetchval(_SQL["version"])
-                if version == self._version:
-                    return
-                if version < self._version:
-                    # Another database, or one that was restored.
-                    self._known, self._version = {}, 0
-                rows = await connection.fetch(_SQL["changed"], self._version)
+            version, rows = await self._connections.at_one_moment(read)
+            if version < self._version:
+                self._known = {}
             for *columns, changed in rows:
                 row = AgentKeyRow(*columns)
                 self._known[row.id] = (row, changed)

@@ -47,12 +47,15 @@ class PostgresAgents:
         ((version,),) = await self._connections.rows(_SQL["version"])
         if version == after:
             return AgentRowChanges((), (), version)
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> AgentRowChanges:
             version = await connection.fetchval(_SQL["version"])
             agents = [AgentRow(*row) for row in await connection.fetch(_SQL["changed"], after)]
             removed = [(id, one) for id, one in await connection.fetch(_SQL["removed"], after)]
             circuits = [CircuitRow(*row) for row in await connection.fetch(_SQL["circuits"], after)]
-        return AgentRowChanges(agents, removed, version, circuits)
+            return AgentRowChanges(agents, removed, version, circuits)
+
+        return await self._connections.at_one_moment(read)
 
     async def find(self, id: str) -> AgentRow | None:
         """Return an agent as it is stored at this moment."""

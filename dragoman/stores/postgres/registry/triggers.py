@@ -41,10 +41,13 @@ class PostgresTriggers:
         """Return some triggers of an owner or of all, newest first, and how many there are."""
         whose = () if owner is None else (owner.tenant, owner.owner)
         of = "_of_all" if owner is None else ""
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> tuple[Sequence[TriggerRow], int]:
             rows = await connection.fetch(_SQL[f"page{of}"], *whose, limit, offset)
             total = await connection.fetchval(_SQL[f"total{of}"], *whose)
-        return [_row(*row) for row in rows], total
+            return [_row(*row) for row in rows], total
+
+        return await self._connections.at_one_moment(read)
 
     async def change(self, row: TriggerRow) -> bool:
         """Replace a trigger that still has the row's version."""

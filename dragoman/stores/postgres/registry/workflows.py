@@ -39,7 +39,10 @@ class PostgresWorkflows:
     ) -> tuple[Sequence[WorkflowRow], int]:
         """Return some workflows of an owner, newest first, and how many there are."""
         whose = (owner.tenant, owner.owner)
-        async with self._connections.moment() as connection:
+
+        async def read(connection: Connection) -> tuple[Sequence[WorkflowRow], int]:
             rows = await connection.fetch(_SQL["page"], *whose, limit, offset)
             total = await connection.fetchval(_SQL["total"], *whose)
-        return [WorkflowRow(*row) for row in rows], total
+            return [WorkflowRow(*row) for row in rows], total
+
+        return await self._connections.at_one_moment(read)
