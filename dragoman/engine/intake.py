@@ -258,14 +258,11 @@ class Intake:
                 found = None
         if found is not None and found[0].log.failure is None:
             return Arriving(*found)
-        read = self._live.begin_reading((scope, key))
-        try:
+        with self._live.reading((scope, key)) as read:
             known = await self._store.known(scope, key)
             if known is None and operation.message.task_id:
                 # Earlier releases stored fingerprints of all messages without a secret.
                 known = await self._store.known(scope, _fingerprint(operation))
-        finally:
-            self._live.end_reading((scope, key), read)
         if known is None:
             # A call may have brought the same message here and been answered meanwhile.
             return await self._earlier(scope, key, operation) if read.is_outdated else None

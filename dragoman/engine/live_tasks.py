@@ -53,10 +53,27 @@ def task_key(task: TaskRow | TaskLog) -> TaskKey:
 
 
 class OpeningRead:
-    """A read of what is to be written here: of a task, or of what became of a message."""
+    """A read of what is to be written here: of a task, or of what became of a message. It lasts as
+    long as its block."""
 
     # Whether a log or a worker was let go of meanwhile: the answer may lack what it wrote.
     is_outdated = False
+
+    def __init__(
+        self, reads: "dict[TaskKey | MessageKey, list[OpeningRead]]", key: TaskKey | MessageKey
+    ) -> None:
+        self._reads = reads
+        self._key = key
+
+    def __enter__(self) -> "OpeningRead":
+        self._reads.setdefault(self._key, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        others = self._reads[self._key]
+        others.remove(self)
+        if not others:
+            del self._reads[self._key]
 
 
 class LiveTasks:
@@ -141,19 +158,10 @@ class LiveTasks:
         """Register a log that has no worker yet, so that no second one is made for its task."""
         self._logs[task_key(log)] = log
 
-    def begin_reading(self, key: TaskKey | MessageKey) -> OpeningRead:
-        """Notice until `end_reading` if the log of a task, or the worker that a message was given
-        to, is let go of while the store is asked for it."""
-        read = OpeningRead()
-        self._reads.setdefault(key, []).append(read)
-        return read
-
-    def end_reading(self, key: TaskKey | MessageKey, read: OpeningRead) -> None:
-        """The store has answered."""
-        reads = self._reads[key]
-        reads.remove(read)
-        if not reads:
-            del self._reads[key]
+    def reading(self, key: TaskKey | MessageKey) -> OpeningRead:
+        """Notice if the log of a task, or the worker that a message was given to, is let go of
+        while the store is asked for it."""
+        return OpeningRead(self._reads, key)
 
     def drop(self, log: TaskLog) -> None:
         """Let go of a log that has no worker."""

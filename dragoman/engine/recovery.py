@@ -87,12 +87,8 @@ class Recovery:
         """Return the log of a stored task, ready to be written; None if there is no such task."""
         found: TaskRow | None = head
         while found is not None:
-            key = task_key(found)
-            read = self._live.begin_reading(key)
-            try:
+            with self._live.reading(task_key(found)) as read:
                 reading = await read_task(self._store, found.number)
-            finally:
-                self._live.end_reading(key, read)
             if (log := self._live.get(found.scope, found.task_id)) is not None:
                 return log
             is_complete = reading is not None and reading.seq == found.standing.last_seq
