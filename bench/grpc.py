@@ -1,4 +1,5 @@
-"""`python -m bench.grpc`: gRPC beside the gRPC server of a2a-sdk, and our two ports side by side.
+"""`python -m bench.grpc`: gRPC beside the gRPC server of a2a-sdk, our two ports side by side, and
+sends over HTTP with gRPC on the same port and without.
 
 Ours is durable (SQLite, `synchronous=FULL`), the peer's store is in memory. Rounds alternate; a
 figure is the median of its rounds. The client is grpcio with prebuilt requests, in this process,
@@ -26,9 +27,13 @@ from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
 from proof.environments import python_with
 
+from . import wire
+from .calls import Calls, call
 from .servers import HERE, START_LIMIT, UVICORN, answers, free_port
 
 CALLS, STREAMS, CHUNKS = 64, 200, 50
+SEND = f"/{tables.V1_0.service}/SendMessage"
+STREAM = f"/{tables.V1_0.service}/SendStreamingMessage"
 PEER = ("a2a-sdk[grpc,http-server,sqlite]==1.3.0", "aiosqlite==0.22.1", *UVICORN)
 _REQUEST = shape_of(tables.V1_0, "SendMessageRequest")
 _COMPLETED = tables.V1_0.enums["TaskState"].index("TASK_STATE_COMPLETED")
@@ -62,11 +67,7 @@ async def targets(folder: Path) -> AsyncGenerator[list[Target]]:
     """Start both servers; ours is asked at its two ports."""
     async with AsyncExitStack() as stack:
         port, alone, peer, peer_rpc = (free_port() for _ in range(4))
-        agent = str(HERE / "agents" / "dragoman_echo.py")
-        listen = ["--listen", f"127.0.0.1:{port}", "--grpc-listen", f"127.0.0.1:{alone}"]
-        command = [sys.executable, "-m", "dragoman", "serve", agent, *listen]
-        command += ["--store", str(folder / "tasks.db")]
-        ours = stack.enter_context(ServerProcess(command, log=folder / "ours.log", cwd=HERE.parent))
+        ours = serving(stack, folder, "ours", port, "--grpc-listen", f"127.0.0.1:{alone}")
         script = str(HERE / "peers" / "a2a_sdk_server.py")
         command = [str(python_with(*PEER)), script, str(peer), f"grpc:{peer_rpc}"]
         theirs = stack.enter_context(
@@ -81,6 +82,17 @@ async def targets(folder: Path) -> AsyncGenerator[list[Target]]:
         ]
 
 
+def serving(
+    stack: AsyncExitStack, folder: Path, name: str, port: int, *options: str
+) -> ServerProcess:
+    """Start a server of ours on a file of its own."""
+    agent = str(HERE / "agents" / "dragoman_echo.py")
+    command = [sys.executable, "-m", "dragoman", "serve", agent]
+    command += ["--listen", f"127.0.0.1:{port}", "--store", str(folder / f"{name}.db"), *options]
+    log = folder / f"{name}.log"
+    return stack.enter_context(ServerProcess(command, log=log, cwd=HERE.parent))
+
+
 async def ready(port: int) -> None:
     """Wait until a server answers."""
     async with asyncio.timeout(START_LIMIT):
@@ -90,7 +102,7 @@ async def ready(port: int) -> None:
 
 async def sends(channel: Any, seconds: float) -> int:
     """Make blocking sends, many at once; return how many were answered rightly."""
-    method = channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+    method = channel.unary_unary(SEND)
     reply = shape_of(tables.V1_0, "SendMessageResponse")
     until, done = time.perf_counter() + seconds, 0
 
@@ -108,7 +120,7 @@ async def sends(channel: Any, seconds: float) -> int:
 
 async def streams(channel: Any, _: float) -> int:
     """Read many streams at once; return how many chunks came."""
-    method = channel.unary_stream("/lf.a2a.v1.A2AService/SendStreamingMessage")
+    method = channel.unary_stream(STREAM)
 
     async def reader() -> int:
         chunks = 0
@@ -156,6 +168,43 @@ class _Spread:
         return lambda data: next(self._turns).unary_stream(path)(data)
 
 
+async def http_round(process: ServerProcess, port: int, seconds: float) -> Round:
+    """Make blocking sends over JSON-RPC."""
+    used = process.processor_seconds()
+    calls = Calls(wire.sends(wire.V1, "echo"), wire.V1.completed, window=seconds)
+    seen = await call(port, calls)
+    assert not seen.errors, seen.error
+    micros = (process.processor_seconds() - used) / seen.replies * 1e6
+    return Round(seen.rate, micros)
+
+
+async def compare_http(folder: Path, rounds: int, seconds: float) -> None:
+    """Show what a send over HTTP costs where gRPC is on the port, used by somebody, and where it
+    is not."""
+    async with AsyncExitStack() as stack:
+        shared, plain = free_port(), free_port()
+        servers = {
+            "with gRPC": (serving(stack, folder, "shared", shared), shared),
+            "without": (serving(stack, folder, "plain", plain, "--transport", "jsonrpc"), plain),
+        }
+        for _, port in servers.values():
+            await ready(port)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{shared}") as channel:
+            await sends(channel, 0.2)
+        figures: dict[str, list[Round]] = {name: [] for name in servers}
+        for number in range(2 * rounds + 1):
+            for name, (process, port) in servers.items():
+                found = await http_round(process, port, seconds)
+                if number:
+                    figures[name].append(found)
+        for name, found in figures.items():
+            micros = [one.micros for one in found]
+            print(
+                f"http     {name:22} {median(one.rate for one in found):9.0f} /s"
+                f" {median(micros):8.0f} us of processor, least {min(micros):.0f}"
+            )
+
+
 async def run(rounds: int, seconds: float) -> None:
     with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as root:
         async with targets(Path(root)) as found:
@@ -174,6 +223,7 @@ async def run(rounds: int, seconds: float) -> None:
                         f"{name:8} {target.name:22} {rate:9.0f} /s {micros:8.0f} us of processor"
                         f" {rate / peer:6.1f} x"
                     )
+        await compare_http(Path(root), rounds, seconds)
 
 
 def main(words: list[str]) -> int:

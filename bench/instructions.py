@@ -21,7 +21,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import cycle, repeat
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -81,22 +81,12 @@ class Tracer:
         # The same object again: a new one would be made for every instruction.
         return frame.f_trace
 
-
-class Caller:
-    """One connection to the server, from another thread."""
-
-    def __init__(self, port: int, tracer: Tracer) -> None:
-        self._socket = socket.create_connection((HOST, port), timeout=_WITHIN)
-        self._tracer = tracer
-
-    def count(self, requests: Iterator[Request], is_whole: Callable[[bytes], bool]) -> Count:
-        """Return what one of the calls takes."""
+    def count(self, calls: Iterator[Callable[[], object]]) -> Count:
+        """Return what one of the calls takes, which are made in this thread."""
         taken: list[Counter[CodeType]] = []
-        for n, (request, expected) in enumerate(requests):
+        for n, call in enumerate(calls):
             before = self._idle()
-            answer = self.call(request, is_whole)
-            if expected not in answer or b'"error":' in answer:
-                raise SystemExit(f"a wrong answer: {answer[:400]!r}")
+            call()
             if n >= _WARM_UP:
                 taken.append(self._idle() - before)
             if len(taken) == _CALLS:
@@ -109,6 +99,34 @@ class Caller:
                  for code, count in least.most_common(_SHOWN)]  # fmt: skip
         return Count(least.total(), named)
 
+    def _idle(self) -> Counter[CodeType]:
+        """Wait until the server does nothing; return what it has done so far."""
+        until = time.monotonic() + _WITHIN
+        before = -1
+        while (now := self.total) != before and time.monotonic() < until:
+            before = now
+            time.sleep(_QUIET)
+        return self.by_code.copy()
+
+
+class Caller:
+    """One connection to the server, from another thread."""
+
+    def __init__(self, port: int, tracer: Tracer) -> None:
+        self._socket = socket.create_connection((HOST, port), timeout=_WITHIN)
+        self._tracer = tracer
+        self._place = f"{HOST}:{port}"
+
+    def count(self, requests: Iterator[Request], is_whole: Callable[[bytes], bool]) -> Count:
+        """Return what one of the calls takes."""
+
+        def call(request: bytes, expected: bytes) -> None:
+            answer = self.call(request, is_whole)
+            if expected not in answer or b'"error":' in answer:
+                raise SystemExit(f"a wrong answer: {answer[:400]!r}")
+
+        return self._tracer.count(partial(call, *one) for one in requests)
+
     def call(self, request: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
         """Return the whole answer."""
         self._socket.sendall(request)
@@ -120,14 +138,29 @@ class Caller:
             answer += read
         return answer
 
-    def _idle(self) -> Counter[CodeType]:
-        """Wait until the server does nothing; return what it has done so far."""
-        until = time.monotonic() + _WITHIN
-        before = -1
-        while (now := self._tracer.total) != before and time.monotonic() < until:
-            before = now
-            time.sleep(_QUIET)
-        return self._tracer.by_code.copy()
+    def of_rpcs(self) -> dict[str, Count]:
+        """Return what the same calls take over gRPC, on the same port."""
+        # Not at the top: the gateway is counted as one that has not loaded it.
+        import grpc
+
+        from .grpc import SEND, STREAM, request
+
+        def stream(chunks: int) -> None:
+            events = list(streaming(request(f"{chunks} 20", "chunks"), timeout=_WITHIN))
+            assert len(events) > chunks
+
+        with grpc.insecure_channel(self._place) as opened:
+            # Its calls have no types for messages that are bytes.
+            channel: Any = opened
+            sending, streaming = channel.unary_unary(SEND), channel.unary_stream(STREAM)
+            send = self._tracer.count(
+                partial(sending, request("hello", "echo"), timeout=_WITHIN) for _ in repeat(None)
+            )
+            few, many = (
+                self._tracer.count(repeat(partial(stream, chunks))).instructions
+                for chunks in (CHUNKS, 2 * CHUNKS)
+            )
+        return {"rpc": send, "rpc_chunk": Count((many - few) / CHUNKS, [])}
 
 
 def _has_body(answer: bytes) -> bool:
@@ -172,6 +205,7 @@ def _of_an_agent(caller: Caller) -> dict[str, Count]:
         "get": caller.count(gets, _has_body),
         "message": caller.count(sends("reply"), _has_body),
         "chunk": Count((many - few) / CHUNKS, []),
+        **caller.of_rpcs(),
     }
 
 

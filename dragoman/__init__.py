@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dragoman.agents.loop import AgentLoop
     from dragoman.authoring.agent import Agent
     from dragoman.authoring.budget import Budget
+    from dragoman.authoring.sync_turn import SyncTurn
     from dragoman.authoring.turn import Turn
     from dragoman.client.answer import Answer
     from dragoman.client.client import Client
@@ -56,6 +57,7 @@ __all__ = [
     "Settings",
     "StatusUpdate",
     "Stream",
+    "SyncTurn",
     "Task",
     "TaskFailed",
     "TaskRejected",
@@ -94,17 +96,20 @@ _HOMES = {
     "Agent": "authoring.agent",
     "Budget": "authoring.budget",
     "App": "server.app",
+    "SyncTurn": "authoring.sync_turn",
     "Turn": "authoring.turn",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    # Found once, it is an attribute like any other.
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    # Hidden from type checkers: they would take every unknown name for one that is found here.
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        # Found once, it is an attribute like any other.
+        globals()[name] = value
+        return value
 
 
 def _make_app(agent: "Agent", settings: "Settings | None" = None) -> hosting.AsgiApp:

@@ -73,7 +73,18 @@ PROOFS: dict[str, Proof] = {
     "resume": Proof(
         "wire",
         "Cut streams at random and go on by cursor; no event is missing or doubled.",
-        [_count("disconnects", 5000, "How often to cut."), _count("processes", 2, _PROCESSES)],
+        [
+            _count("disconnects", 5000, "How often to cut."),
+            _count("processes", 2, _PROCESSES),
+            Own(
+                ["--transport"],
+                type=click.Choice(["jsonrpc", "grpc"]),
+                default="jsonrpc",
+                in_environment=False,
+                metavar="<jsonrpc|grpc>",
+                help="How streams are read.",
+            ),
+        ],
         compares=True,
     ),
     "cuts": Proof(
@@ -305,7 +316,7 @@ def _run(
         _show(out, name, result, rows)
     if record is not None:
         try:
-            records.merge(record, name, words, result, rows)
+            records.merge(record, result.proof, words, result, rows)
         except (OSError, ConfigError) as error:
             # What was found is on stdout already, and stays the one document there.
             out.warn(f"the result was not recorded: {error}")

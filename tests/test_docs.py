@@ -46,8 +46,9 @@ DOCUMENTS = [
 PRESENT = [document for document in DOCUMENTS if document.name != "CHANGELOG.md"]
 DESIGN = ROOT / "docs" / "design.md"
 DEMO_ADDRESS = "http://127.0.0.1:8000"
-# Files a reader would write; they are not ours.
+# Files a reader would write, and those that are made when the site is; they are not ours.
 THEIRS = {"my_agent.py", "weather.py", "orders.py", "file.py", "till.txt"}
+THEIRS |= {"llms.txt", "llms-full.txt"}
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -299,7 +300,8 @@ def test_the_commands_of_the_quickstart_work_as_they_are_written(tmp_path: Path)
             assert ended.returncode == 0, ended.stderr
             printed.append(ended.stdout)
             task = (re.findall(r"^Task: (\S+)$", ended.stdout, re.MULTILINE) or [task])[0]
-    card, hello, counted, asked, answered, listed, got, kept = printed
+    begun, card, hello, counted, asked, answered, listed, got, kept = printed
+    assert "Next: python -m unittest discover tests\n" in begun
     assert "Name: Dragoman gateway" in card and "hello" in hello
     assert counted.count("TASK_STATE_COMPLETED") == 1 and "5" in counted
     assert "TASK_STATE_INPUT_REQUIRED" in asked

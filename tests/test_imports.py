@@ -67,9 +67,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("transports", "dialects", "security", "egress", "dragoman"),
     ),
     # people
-    # A client of what the server answers: it draws JSON, and knows neither stores nor engines.
+    # A client of what the server answers: it draws JSON, and knows neither stores nor engines. It
+    # checks receipts as anybody may who has one.
     "console": (
-        *(*WAIST, "server", "authoring.form_fields", "testing.cassettes"),
+        *(*WAIST, "server", "authoring.form_fields", "testing.cassettes", "gateway.money.receipts"),
         *("http", "transports", "dialects", "security"),
     ),
     "cli": (

@@ -31,6 +31,7 @@ NAMES = [
     "Settings",
     "StatusUpdate",
     "Stream",
+    "SyncTurn",
     "Task",
     "TaskFailed",
     "TaskRejected",

@@ -13,6 +13,7 @@ from typing import Any
 
 from dragoman.authoring.agent import Agent
 from dragoman.engine.event_hooks import EventHooks
+from dragoman.engine.running.author_code import author_place
 from dragoman.errors import ConfigError
 
 # Makes an agent of what a target's module has: the module, the name after the colon, the target.
@@ -62,8 +63,14 @@ def load_module(module_name: str, target: str) -> ModuleType:
         ) from None
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
-    except (Exception, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
+    except Exception as error:
+        is_told = isinstance(error, ConfigError)
+        about = str(error) if is_told else f"{type(error).__name__}: {error}"
+        if not (place := author_place(error)):
+            raise
+        raise ConfigError(f"{place}: {about}") from error
     except BaseException as error:
         # Such as a script that ends with `sys.exit()`: the server would end without a message.
         raise ConfigError(

@@ -5,7 +5,6 @@ import contextlib
 import contextvars
 import functools
 import inspect
-import re
 import types
 import typing
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -15,8 +14,8 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET
 
+from dragoman.authoring.sync_turn import SyncTurn
 from dragoman.authoring.turn import Turn
-from dragoman.authoring.waiting_turn import WaitingTurn
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
@@ -64,10 +63,14 @@ class Skill:
         self.parameters: list[Parameter] = []
         for name, parameter in inspect.signature(function).parameters.items():
             kind = hints.get(name, Any)
-            if name == "turn" or kind is Turn:
+            if name == "turn" or kind is Turn or kind is SyncTurn:
                 self._turn_name = name
+                _check_turn(card.id, function, kind)
             elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise TypeError(f"skill {card.id}: *{name} cannot be filled from a message")
+                raise TypeError(
+                    f"skill {card.id}: *{name} cannot be filled from a message; give each "
+                    "argument a name and a type"
+                )
             else:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
@@ -189,7 +192,7 @@ class Skill:
     async def _run_in_thread(
         self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
     ) -> Message | None:
-        waiting = WaitingTurn(turn, worker, asyncio.get_running_loop())
+        waiting = SyncTurn(turn, worker, asyncio.get_running_loop())
         if self._turn_name:
             arguments = arguments | {self._turn_name: waiting}
 
@@ -268,12 +271,25 @@ def _convert(value: Any, kind: Any, field: str) -> Any:
             return cast(Any, kind).model_validate(value)
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        # The library's sentence ends with the place, which is all a peer can use of it.
-        place = re.search(r"at `\$(.*)`", str(error))
-        within = place[1] if place else ""
-        raise InvalidParams("does not fit the argument's type", field=field + within) from None
-    except ValueError:
-        raise InvalidParams("does not fit the argument's type", field=field) from None
+        # The library's sentence ends with the place.
+        reason, _, place = str(error).partition(" - at `$")
+        raise InvalidParams(_unfit(reason), field=field + place.removesuffix("`")) from None
+    except ValueError as error:
+        raise InvalidParams(_unfit(_first_finding(error)), field=field) from None
+
+
+def _unfit(reason: str) -> str:
+    """Return the type that was wanted and what was given; of the value itself there is nothing."""
+    return "does not fit the argument's type" + (f": {reason}" if reason else "")
+
+
+def _first_finding(error: ValueError) -> str:
+    """Return what a pydantic model says first: the member and what is wrong with it."""
+    try:
+        finding = cast(Any, error).errors(include_input=False, include_url=False)[0]
+        return ".".join(map(str, finding["loc"])) + f": {finding['msg']}"
+    except (AttributeError, TypeError, LookupError):
+        return ""
 
 
 def _is_pydantic(kind: Any) -> bool:
@@ -289,9 +305,19 @@ def _schema(kind: Any) -> dict[str, Any]:
     return msgspec.json.schema(kind)
 
 
+def _check_turn(skill: str, function: Function, kind: Any) -> None:
+    """Tell the author at once that an async function cannot wait: its loop would stand still."""
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if kind is SyncTurn and is_async:
+        raise TypeError(f"skill {skill}: an async function gets a Turn; SyncTurn is for plain ones")
+
+
 def _check_kind(skill: str, name: str, kind: Any) -> None:
     """Tell the author at once about a type that no message can fill."""
     try:
         _schema(kind)
     except TypeError:
-        raise TypeError(f"skill {skill}: no message can fill {name}: {kind}") from None
+        raise TypeError(
+            f"skill {skill}: no message can fill {name}: {kind}; use text, numbers, a dataclass, "
+            "a msgspec or pydantic model, Part or Message"
+        ) from None

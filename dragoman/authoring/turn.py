@@ -1,6 +1,6 @@
 """The turn: what an author's code sees of the task it works on.
 
-Code written as a plain function runs in a thread and gets a `WaitingTurn`: the same names, but its
+Code written as a plain function runs in a thread and gets a `SyncTurn`: the same names, but its
 methods wait instead of being awaited.
 """
 
@@ -8,10 +8,10 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from dragoman.client.answer import Answer
     from dragoman.client.content import Content as CallContent
     from dragoman.client.streams.stream import Shown
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Turn(CredentialQuestioner):
@@ -134,6 +137,14 @@ class Turn(CredentialQuestioner):
         )
         return ArtifactWriter(self._worker, chunk, append=append, last=last)
 
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
     async def step(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
@@ -167,17 +178,37 @@ class Turn(CredentialQuestioner):
         result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
         return await result if inspect.isawaitable(result) else result
 
+    @overload
     async def call(
         self, agent: "Ref", content: "CallContent", **more: Unpack[CallOptions]
-    ) -> "Answer":
+    ) -> "Answer": ...
+    @overload
+    async def call(
+        self,
+        agent: "Ref",
+        content: "CallContent",
+        *,
+        returns: type[T],
+        **more: Unpack[CallOptions],
+    ) -> T: ...
+    async def call(
+        self,
+        agent: "Ref",
+        content: "CallContent",
+        *,
+        returns: type[T] | None = None,
+        **more: Unpack[CallOptions],
+    ) -> "Answer | T":
         """Call another agent and return its answer: a task of its own there, linked to this one and
         canceled with it. `agent` is an address, a card or a client.
 
         Code that runs again after a crash gets the answer, or waits on for the task that is under
         way: nothing is sent twice. What the other agent asks back goes to this task's caller,
         unless `relay` is off: then the answer is the question, and another call with its `task_id`
-        answers it. Raises what the client raises, and `BudgetExceeded`."""
-        return await self._all_calls().call(agent, content, **more)
+        answers it. With `returns` the result is the answer in that type, as `Answer.convert`
+        makes it. Raises what the client raises, and `BudgetExceeded`."""
+        answer = await self._all_calls().call(agent, content, **more)
+        return answer if returns is None else answer.convert(returns)
 
     def follow(
         self, agent: "Ref", content: "CallContent", **more: Unpack[CallOptions]

@@ -5,6 +5,7 @@ are the eight codes of the command line. Commands of ours may add `DRAGOMAN_ERR_
 """
 
 import re
+import signal
 from typing import Any
 
 import click
@@ -95,6 +96,19 @@ class Failure(Exception):
         return {"error": inner}
 
 
+class Interrupted(Failure):
+    """A signal ended the command before it was done; the exit code is that of shells."""
+
+    def __init__(self, number: int = signal.SIGINT, *, hint: str | None = None) -> None:
+        super().__init__(INTERNAL, "interrupted", hint=hint)
+        self._number = number
+
+    @property
+    def exit(self) -> int:
+        """Return 130 after Ctrl-C, 143 after SIGTERM."""
+        return 128 + self._number
+
+
 def usage(message: str, hint: str | None = None) -> Failure:
     """Return the failure for a command line that makes no sense."""
     return Failure(USAGE, message, hint=hint)
@@ -126,7 +140,7 @@ def explain(error: BaseException) -> Failure:
         case ConfigError():
             return Failure(code_of(error), str(error))
         case KeyboardInterrupt() | click.Abort():
-            return Failure(INTERNAL, "interrupted")
+            return Interrupted()
         case OSError():
             return Failure(INTERNAL, _of_system(error))
         case ExceptionGroup():
@@ -185,6 +199,11 @@ def _misuse(error: click.UsageError) -> Failure:
         if near := similar(error.option_name, _flags(error.ctx)):
             message += f"; did you mean {near}?"
     path = error.ctx.command_path if error.ctx else "dragoman"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--store":
+        verb = path.removeprefix("dragoman task ")
+        if verb != path:
+            message += "; `task` asks an agent (-a), `tasks` looks into the store of this machine"
+            return usage(message, "dragoman tasks list --help")
     return usage(message, f"{path} --help")
 
 

@@ -21,6 +21,8 @@ from dragoman.cli.sources import settle
 
 F = TypeVar("F", bound=Callable[..., Any])
 _GIVEN = "dragoman.given"
+_HELP = ("-h", "--help")
+_FULL = "--all"
 _SAID = "dragoman.said"
 # Fixed, so that the bytes do not depend on who looks.
 WIDTH = 100
@@ -106,6 +108,9 @@ class _Grammar(click.Command):
             if isinstance(parameter, click.Option)
             for flag in parameter.opts
         }
+        if _FULL in args and _FULL not in options and not {*args}.isdisjoint(_HELP):
+            # It belongs to the help; a command of that name for something else keeps it.
+            args = [word for word in args if word != _FULL]
         words, command_words = spelled_out(args, options, ctx.allow_interspersed_args)
         given_options: dict[str, list[str]] = ctx.meta.setdefault(_GIVEN, {})
         rows = {one.name: one.row for one in options.values() if isinstance(one, Option)}
@@ -143,7 +148,8 @@ class _Grammar(click.Command):
         settings = settle(
             given_options(ctx), run.environment, run.folder, defaults=self.defaults, tolerant=True
         )
-        write_help(self, ctx, formatter, settings, self.sections(ctx))
+        is_full = _FULL in run.argv
+        write_help(self, ctx, formatter, settings, self.sections(ctx), is_full=is_full)
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Return its commands and what each does, by their headings."""
@@ -175,6 +181,11 @@ class Command(_Grammar):
         names = [row.name for row in ROWS if accepted is None or row.name in accepted]
         if idle := given_options(ctx).keys() - {*names}:
             flags = ", ".join(sorted(BY_NAME[name].flag for name in idle))
+            words = ctx.command_path.split(" ")
+            if words[1] == "tasks" and "agent-card" in idle:
+                from dragoman.cli.hints import again
+
+                raise usage(f"-a names an agent; {_NOUNS}", again(run, instead=("tasks", "task")))
             raise usage(
                 f"without effect on {ctx.command_path}: {flags}", f"{ctx.command_path} --help"
             )
@@ -210,6 +221,7 @@ class Group(_Grammar, click.Group):
         *arguments: Any,
         places: Mapping[str, CommandPlace] | None = None,
         calls_agents: bool = True,
+        elsewhere: Mapping[str, str] | None = None,
         **attributes: Any,
     ) -> None:
         attributes["context_settings"] = _CONTEXT | attributes.get("context_settings", {})
@@ -217,6 +229,8 @@ class Group(_Grammar, click.Group):
         self.places = dict(places or {})
         # Otherwise the options about calls are not among those of its commands.
         self.calls_agents = calls_agents
+        # Commands that are looked for here and are another group's, by their names.
+        self.elsewhere = elsewhere or {}
         self.defaults = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -256,6 +270,9 @@ class Group(_Grammar, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was named; a near one is suggested and never taken."""
         if (command := self.get_command(ctx, args[0])) is None:
+            if group := self.elsewhere.get(args[0]):
+                right = f"dragoman {group} {' '.join(args)}"
+                raise usage(f"{ctx.command_path} has no {args[0]}; {_NOUNS}", right)
             _unknown(ctx, args[0], self.list_commands(ctx))
         return args[0], command, args[1:]
 
@@ -267,6 +284,10 @@ class Group(_Grammar, click.Group):
         return rest
 
 
+# What two nouns that are mistaken for each other stand for.
+_NOUNS = "`task` asks an agent (-a), `tasks` looks into the store of this machine"
+
+
 def _unknown(ctx: click.Context, name: str, known: list[str]) -> NoReturn:
     message = f"No such command: {name}"
     if near := similar(name, known):
@@ -275,7 +296,7 @@ def _unknown(ctx: click.Context, name: str, known: list[str]) -> NoReturn:
 
 
 _CONTEXT: dict[str, Any] = {
-    "help_option_names": ["-h", "--help"],
+    "help_option_names": [*_HELP],
     "terminal_width": WIDTH,
     "max_content_width": WIDTH,
 }

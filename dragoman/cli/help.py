@@ -17,6 +17,8 @@ from dragoman.cli.sources import CommandSettings
 if TYPE_CHECKING:
     from dragoman.cli.options import OptionRow
 
+# The global options that a short help names.
+_EVERYDAY = ("agent-card", "output", "timeout", "debug")
 # What stands on a command line without a flag, as its usage shows it.
 _ARGUMENTS = {
     "[TEXT]": "What to say, in quotes.",
@@ -45,9 +47,11 @@ def write_help(
     formatter: click.HelpFormatter,
     settings: CommandSettings,
     commands: Mapping[str, Sequence[tuple[str, str]]],
+    *,
+    is_full: bool,
 ) -> None:
     """Write the help of a command, with the settings that hold here; `commands` are those of a
-    group, by their headings."""
+    group, by their headings. What all commands share is one line unless it is to be full."""
     subject.format_usage(ctx, formatter)
     subject.format_help_text(ctx, formatter)
     own: list[tuple[str, str]] = []
@@ -65,9 +69,14 @@ def write_help(
     for title, rows in commands.items():
         _section(formatter, title, rows)
     _section(formatter, "Options", own)
-    _section(
-        formatter, "Global options", [(one.shown, _global_help(one, settings)) for one in shared]
-    )
+    if is_full:
+        rows = [(one.shown, _global_help(one, settings)) for one in shared]
+        _section(formatter, "Global options", rows)
+    elif shared:
+        with formatter.section("Global options"):
+            formatter.write_text(_in_one_line(shared, ctx.command_path))
+        in_force = [f"{one.opts[-1]} {text}" for one in shared if (text := _chosen(one, settings))]
+        _section(formatter, "In force here", [(line, "") for line in in_force])
     if settings.problems:
         _section(formatter, "Not read", [("", problem) for problem in settings.problems])
 
@@ -76,6 +85,19 @@ def _section(formatter: click.HelpFormatter, title: str, rows: Iterable[tuple[st
     if rows := list(rows):
         with formatter.section(title):
             formatter.write_dl(rows, col_max=28)
+
+
+def _in_one_line(shared: Sequence[Option], path: str) -> str:
+    """Return those that everybody needs, and how to see the others."""
+    named = [one.opts[0] for one in shared if one.row is not None and one.row.name in _EVERYDAY]
+    more = f" and {len(shared) - len(named)} more" if len(shared) > len(named) else ""
+    return f"{', '.join(named)}{more}: {path} --help --all"
+
+
+def _chosen(parameter: Option, settings: CommandSettings) -> str:
+    """Return the value of an option that is not the default here, and where it comes from."""
+    assert parameter.row is not None
+    return _effective(parameter.row, settings) if settings.is_set(parameter.row.name) else ""
 
 
 def _own_help(parameter: Option, ctx: click.Context) -> str:

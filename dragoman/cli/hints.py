@@ -96,11 +96,18 @@ def resume(run: Invocation, state: "TaskState") -> NextCommand:
 
 
 def again(
-    run: Invocation, *more: str, without: Collection[str] = (), variable: str = ""
+    run: Invocation,
+    *more: str,
+    without: Collection[str] = (),
+    variable: str = "",
+    instead: tuple[str, str] | None = None,
 ) -> NextCommand | None:
     """Return the command that was typed with more words, and without some flags; None: it is too
-    long to be read. A `variable` stands before it, as `NAME=value`."""
+    long to be read. A `variable` stands before it, as `NAME=value`; `instead` is a word and the one
+    that takes its place."""
     words = _repeated(run, without)
+    if instead is not None and instead[0] in words:
+        words[words.index(instead[0])] = instead[1]
     end = words.index("--") if "--" in words else len(words)
     line = " ".join(["dragoman", *map(shlex.quote, [*words[:end], *more, *words[end:]])])
     if variable:
@@ -146,6 +153,8 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
     """Give a failure the next command, and its message what one has to know to type it."""
     if isinstance(error, errors.CredentialsMissing):
         failure.message = _asked_for(error)
+    elif isinstance(error, errors.Unauthenticated) and (sent := _sent_credential(run)):
+        failure.message = f"{sent} is not accepted: it is wrong, revoked or expired"
     elif isinstance(error, errors.DeliveryUnknown) and "may have" not in failure.message:
         failure.message += "; it may have taken the message"
     elif _is_refused_id(error, run):
@@ -157,6 +166,18 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
     if seconds := _wait(error):
         failure.message += f"; it asks to be left alone for {seconds} s"
     failure.hint = hint_for(error, run)
+
+
+def _sent_credential(run: Invocation) -> str:
+    """Return which credential was refused and where it came from; empty: none was sent."""
+    settings = run.settings
+    for name, kind in (("bearer", "token"), ("api-key", "key"), ("client-cert", "certificate")):
+        if getattr(settings, name.replace("-", "_")):
+            origin = settings.origins.get(name)
+            is_typed = origin is None or origin.kind == "flag"
+            source = f"--{name}" if is_typed else f"A2ACLI_{name.upper().replace('-', '_')}"
+            return f"The {kind} of {source}"
+    return "The token of an earlier login" if run.has_credentials else ""
 
 
 def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:

@@ -13,6 +13,7 @@ import click
 from dragoman.cli.failures import USAGE, Failure, explain, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.option import option
 from dragoman.cli.output import Unwritable
 from dragoman.errors import ConfigError
 
@@ -24,7 +25,9 @@ _SELF = "About this command"
 
 COMMANDS = {
     "send": CommandPlace("calling.send:send", "Send a message to an agent.", _ASK),
-    "task": CommandPlace("calling.task:task", "Read, cancel, list and follow tasks.", _ASK),
+    "task": CommandPlace(
+        "calling.task:task", "Read, cancel, list, follow tasks of an agent.", _ASK
+    ),
     "card": CommandPlace("calling.card:card", "Show, sign and verify agent cards.", _ASK),
     "chat": CommandPlace("calling.chat:chat", "Talk with an agent on the terminal.", _ASK),
     "inbox": CommandPlace("calling.inbox:inbox", "Answer what waits for a person.", _ASK),
@@ -50,7 +53,7 @@ COMMANDS = {
     ),
     "bench": CommandPlace("calling.bench:bench", "Measure an agent under load.", _TEST),
     "agents": CommandPlace("gateway.agents:agents", "Register agents with a gateway.", _KEEP),
-    "tasks": CommandPlace("operating.tasks:tasks", "Look into our own store.", _KEEP),
+    "tasks": CommandPlace("operating.tasks:tasks", "Look at tasks in our own store.", _KEEP),
     "doctor": CommandPlace("operating.doctor:doctor", "Check installation and store.", _KEEP),
     "push": CommandPlace("operating.push:push", "Look at webhooks; try failed ones again.", _KEEP),
     "keys": CommandPlace("operating.keys:keys", "Make, list and end API keys.", _KEEP),
@@ -86,8 +89,11 @@ cli = Group(
 
 @command("help")
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@option("--all", "everything", switch=True, help="Explain the options of all commands too.")
 @click.pass_context
-def help_command(ctx: click.Context, run: Invocation, words: tuple[str, ...]) -> None:
+def help_command(
+    ctx: click.Context, run: Invocation, words: tuple[str, ...], everything: bool
+) -> None:
     """Show the help of a command."""
     place = ctx.find_root()
     for word in words:
@@ -131,7 +137,8 @@ def _tell(run: Invocation, error: BaseException) -> int:
         else:
             failure = explain(error)
             is_told = isinstance(error, Failure | click.ClickException | ConfigError)
-            if run.settings.debug and not is_told:
+            # Of an author's code the cause is shown, with all its lines.
+            if run.settings.debug and (not is_told or error.__cause__ is not None):
                 _trace(run, error)
             if failure.hint is None:
                 failure.hint = _hint(run, error, failure)

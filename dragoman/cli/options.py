@@ -48,9 +48,9 @@ def interval(value: str) -> float:
 
 def output_format(value: str) -> str:
     """Read the name of a format."""
-    if value not in ("text", "json"):
+    if value not in ("text", "json", "table"):
         more = "; lines of JSON are -o json --stream" if value == "jsonl" else ""
-        raise ValueError(f"must be text or json{more}")
+        raise ValueError(f"must be text, json or table{more}")
     return value
 
 
@@ -159,7 +159,12 @@ ROWS: tuple[OptionRow, ...] = (
         short="-a",
     ),
     OptionRow(
-        "output", "Format of stdout.", output_format, "text", metavar="<text|json>", short="-o"
+        "output",
+        "Format of stdout; on a terminal lists are tables.",
+        output_format,
+        "text",
+        metavar="<text|json|table>",
+        short="-o",
     ),
     OptionRow(
         "stream",

@@ -7,8 +7,8 @@ own, in the shapes of 1.0. Bytes are the same on a terminal and in a pipe.
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from dragoman.cli.failures import Failure
@@ -18,6 +18,8 @@ from dragoman.model.controls import BUT_LAYOUT, json_escaped
 
 if TYPE_CHECKING:
     # Heavy: loaded by the commands that have something to show.
+    from dragoman.cli.terminal.live_line import LiveLine
+    from dragoman.cli.terminal.table import Column
     from dragoman.model.artifact import Artifact
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message, Part
@@ -55,6 +57,7 @@ class Output:
 
     def __init__(self, settings: CommandSettings, redactor: Redactor) -> None:
         self.is_json = settings.is_json
+        self.is_table = settings.is_table
         self.is_stream = settings.stream
         self.is_verbose = settings.verbose
         self.is_debug = settings.debug
@@ -63,13 +66,16 @@ class Output:
         self._open = ""
         self._line_is_empty = True
         self._warned: set[str] = set()
+        # What a terminal shows while something is waited for.
+        self._live: LiveLine | None = None
 
     # stdout
 
     def write(self, text: str) -> None:
         """Write text as it is, at once."""
         # Half of a character is shown and does not end the run.
-        _send(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
+        with self._undisturbed():
+            _send(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
 
     def json(self, body: bytes | Any) -> None:
         """Write one document: indented, or a compact line with `--stream`."""
@@ -104,6 +110,13 @@ class Output:
             label = labels.get(name) or _INNER.sub("-", name[:1].upper() + name[1:])
             text = "yes" if value is True else f"{value:g}" if type(value) is float else str(value)
             self.field(label, text)
+
+    def table(self, items: "Sequence[Mapping[str, Any]]", columns: "Sequence[Column]") -> None:
+        """Write a list as a table, as wide as the terminal."""
+        from dragoman.cli.terminal.table import Screen, drawn
+
+        self.close()
+        self.write(self._redactor.text(drawn(items, columns, Screen.here())))
 
     def block(self, label: str, content: str) -> None:
         """Write a block; an empty line inside it becomes a space, or it would end it."""
@@ -141,8 +154,38 @@ class Output:
         """Say something about the run."""
         line = f"{label}: {one_line(self._redactor.text(text))}\n"
         # A note that cannot be written is no reason to fail.
-        with suppress(Unwritable):
+        with suppress(Unwritable), self._undisturbed():
             _send(sys.stderr.buffer, line.encode("utf-8", "backslashreplace"))
+
+    @contextmanager
+    def waiting_for(self, text: str) -> Generator[None]:
+        """Show a person what is waited for, and for how long, until it is over; `progress` says
+        more of it. Programs and logs see nothing of it."""
+        from dragoman.cli.terminal.live_line import LiveLine, can_draw
+
+        if self._live is not None or self.is_debug or not can_draw():
+            yield
+            return
+        with LiveLine(text) as self._live:
+            try:
+                yield
+            finally:
+                live, self._live = self._live, None
+                with live.hidden():
+                    pass
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a person sees what `progress` says."""
+        return self._live is not None
+
+    def progress(self, text: str) -> None:
+        """Say what is being done now, to a person who waits."""
+        if self._live is not None:
+            self._live.show(self._redactor.text(text))
+
+    def _undisturbed(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._live is None else self._live.hidden()
 
     def warn(self, text: str) -> None:
         """Say what the caller should know though the run goes on."""

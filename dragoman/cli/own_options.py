@@ -6,7 +6,7 @@ the flag of its name.
 
 import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, usage
+from dragoman.cli.failures import TIMEOUT, Failure, Interrupted, usage
 from dragoman.cli.grammar import given_options
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
 from dragoman.cli.sources import settle
+from dragoman.cli.terminal.table import Column
 from dragoman.model.duration import duration
 
 if TYPE_CHECKING:
@@ -177,15 +178,17 @@ def ending_in_order() -> Generator[None]:
     except _Late:
         # Of a budget around this one.
         raise
-    except KeyboardInterrupt:
-        raise Failure(INTERNAL, "interrupted") from None
+    except KeyboardInterrupt as interrupt:
+        # Raised by a signal of ours with its number, by Python without.
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        raise Interrupted(number) from None
     finally:
         for number, handler in zip(ending, before, strict=True):
             signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(number)
 
 
 def offset_of(page_token: str, command: str) -> int:
@@ -200,10 +203,15 @@ def show_page(
     items: Sequence[dict[str, Any]],
     next_page: str,
     record: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    columns: Sequence[Column] = (),
+    empty: str = "",
 ) -> None:
-    """Write a page of a list: one document, a line for each, or a record for each, which has the
-    fields of an item unless told."""
-    if not run.out.is_json:
+    """Write a page of a list: one document, a line for each, a table, or a record for each, which
+    has the fields of an item unless told. `empty` is said of a table without a row."""
+    if run.out.is_table and columns:
+        show_table(run, items, next_page, columns, empty)
+    elif not run.out.is_json:
         for item in items:
             (record or run.out.fields)(item)
         run.out.field("Next-Page", next_page)
@@ -212,6 +220,25 @@ def show_page(
             run.out.json(item)
     else:
         run.out.json({"items": list(items), "nextPageToken": next_page})
+
+
+def show_table(
+    run: Invocation,
+    items: Sequence[Mapping[str, Any]],
+    next_page: str,
+    columns: Sequence[Column],
+    empty: str = "",
+) -> None:
+    """Write a page of a list as a table; on stderr how to see the next, or that there is none."""
+    from dragoman.cli.hints import again
+
+    if items:
+        run.out.table(items, columns)
+    elif empty:
+        run.out.note("Note", empty)
+    if next_page:
+        more = again(run, "--page-token", next_page, without=("--page-token",))
+        run.out.note("Next-Page", more or next_page)
 
 
 def instant(milliseconds: int) -> str:

@@ -6,10 +6,10 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, explain, usage
+from dragoman.cli.failures import TIMEOUT, Failure, Interrupted, explain, usage
 from dragoman.cli.hints import advise, command, filled, resume
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.sources import cache_folder, catalog_of, tokens_folder
@@ -85,6 +85,10 @@ class Session:
             self.out.note("Waiting", f"task {task_id} context {event.context_id}")
         status = None if isinstance(event, ArtifactUpdate) else event.status
         self.know(task_id, event.context_id, status)
+        if status is not None:
+            word = status.name.removeprefix("TASK_STATE_").lower().replace("_", "-")
+            said = status.message.text if status.message is not None else ""
+            self.out.progress(f"{word}  {said}")
 
     def progress(self, event: "Event") -> None:
         """Tell what an agent says on the way, where its events are not shown themselves."""
@@ -120,9 +124,12 @@ class Session:
                 self.out.note("Hint", command(self.run, "inbox", "answer", task.id))
 
 
-def talk(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
-    """Do some work with the agent of the run, within its time."""
-    guarded(run, lambda: _connected(run, work))
+def talk(
+    run: Invocation, work: Callable[[Session], Awaitable[None]], *, live: bool = False
+) -> None:
+    """Do some work with the agent of the run, within its time; `live` shows a person that it is
+    waited for, unless events are shown as they come."""
+    guarded(run, lambda: _connected(run, work, live=live and not run.settings.stream))
 
 
 def guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
@@ -143,9 +150,9 @@ async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None
             with ending:
                 await work()
     except asyncio.CancelledError:
-        if not ending.came:
+        if ending.came is None:
             raise
-        raise _interrupted(run) from None
+        raise _interrupted(run, ending.came) from None
     except TimeoutError:
         if not budget.expired():
             raise
@@ -165,7 +172,15 @@ async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None
         raise failure from error
 
 
-async def _connected(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
+async def _connected(
+    run: Invocation, work: Callable[[Session], Awaitable[None]], *, live: bool
+) -> None:
+    address = run.redactor.reference(run.settings.agent_card)
+    with run.out.waiting_for(f"connecting to {address}") if live else nullcontext():
+        await _with_agent(run, work)
+
+
+async def _with_agent(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
     async with client_of(run) as agent:
         _warn(run, agent)
         try:
@@ -398,7 +413,8 @@ class _Signals:
     """Ends the running task at the first signal, and the process at the second."""
 
     def __init__(self) -> None:
-        self.came = False
+        # The first that came.
+        self.came: int | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         # Elsewhere they cannot be asked for.
@@ -408,26 +424,26 @@ class _Signals:
     def __enter__(self) -> None:
         if self._is_ours:
             for number in _ENDING:
-                self._loop.add_signal_handler(number, self._end)
+                self._loop.add_signal_handler(number, self._end, number)
 
     def __exit__(self, *_: object) -> None:
         if self._is_ours:
             for number in _ENDING:
                 self._loop.remove_signal_handler(number)
-                if self.came:
+                if self.came is not None:
                     # Another one while we leave is not waited for.
                     signal.signal(number, signal.SIG_DFL)
 
-    def _end(self) -> None:
-        if self.came:
+    def _end(self, number: int) -> None:
+        if self.came is not None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTERM)
-        self.came = True
+        self.came = number
         assert self._task is not None
         self._task.cancel()
 
 
-def _interrupted(run: Invocation) -> Failure:
+def _interrupted(run: Invocation, number: int) -> Failure:
     hint = None
     if run.task_id:
         _tell_ids(run)
@@ -435,7 +451,7 @@ def _interrupted(run: Invocation) -> Failure:
         if run.status is not None and run.status.state.is_interrupted:
             hint = resume(run, run.status.state)
         run.out.note("Resume", hint)
-    return Failure(INTERNAL, "interrupted", hint=hint)
+    return Interrupted(number, hint=hint)
 
 
 def _tell_ids(run: Invocation) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from dragoman.cli.failures import CARD_NOT_FOUND, Failure, usage
 from dragoman.cli.options import BY_NAME, PREFIX, ROWS, OptionRow
+from dragoman.cli.terminal.table import is_terminal_out
 from dragoman.security.secret_names import is_secret
 
 Kind = Literal["flag", "env", "file", "default"]
@@ -59,7 +60,7 @@ class CommandSettings:
     """The global options as they hold for this run; the fields are the rows of the table."""
 
     agent_card: str = ""
-    output: Literal["text", "json"] = "text"
+    output: Literal["text", "json", "table"] = "text"
     stream: bool = False
     wait: bool = False
     at_once: bool = False
@@ -100,6 +101,12 @@ class CommandSettings:
     def is_json(self) -> bool:
         """Tell whether a program reads stdout."""
         return self.output == "json"
+
+    @property
+    def is_table(self) -> bool:
+        """Tell whether lists are tables, given that stdout is or is not a terminal: a person who
+        chose nothing gets one."""
+        return self.output == "table" or (not self.is_set("output") and is_terminal_out())
 
     def is_given(self, name: str) -> bool:
         """Tell whether an option was written on the command line."""

@@ -319,7 +319,7 @@ class AgentConnection:
 
     def _next(self) -> None:
         candidate = self._candidates.pop(0)
-        self._remote = _kind(candidate)(
+        self._remote = remote_class(candidate)(
             candidate.interface,
             candidate.dialect,
             self._http,
@@ -561,7 +561,7 @@ class AgentConnection:
         raise error
 
 
-def _kind(candidate: InterfaceCandidate) -> type[Remote]:
+def remote_class(candidate: InterfaceCandidate) -> type[Remote]:
     """Return what speaks to an interface."""
     if candidate.interface.protocol_binding.upper() != GRPC:
         return Remote

@@ -1,6 +1,6 @@
 """What came of a message: a task as it rests, or a message without one."""
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -10,6 +10,8 @@ from dragoman.model.artifact import Artifact
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Task, TaskState
 from dragoman.service import Reply, TaskReply
+
+T = TypeVar("T")
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -70,6 +72,25 @@ class Answer(msgspec.Struct, frozen=True):
     def data(self) -> Any:
         """The first structured value, or None."""
         return next((part.data for part in self.parts if part.data is not UNSET), None)
+
+    def convert(self, kind: type[T]) -> T:
+        """Return the answer in a type: its first structured value, else its text, which may be
+        JSON. Raises `InvalidAgentResponse` where it does not fit."""
+        value: Any = self.data
+        if value is None:
+            if kind is str:
+                return cast(T, self.text)
+            try:
+                value = msgspec.json.decode(self.text)
+            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                value = self.text
+        try:
+            if hasattr(kind, "model_validate"):
+                return cast(Any, kind).model_validate(value)
+            return msgspec.convert(value, kind, strict=not isinstance(value, str))
+        except ValueError as error:
+            name = getattr(kind, "__name__", str(kind))
+            raise InvalidAgentResponse(f"The answer is not of type {name}: {error}") from None
 
     @property
     def files(self) -> list[Part]:

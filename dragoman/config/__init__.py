@@ -18,6 +18,7 @@ from dragoman.config.loading import (
     check_names,
     load_settings,
     open_files,
+    source_of,
     value_of,
 )
 from dragoman.config.security import EgressSettings, PushSettings, SecuritySettings
@@ -60,6 +61,7 @@ __all__ = [
     "make_data_folder",
     "open_files",
     "refusal",
+    "source_of",
     "value_of",
     "without_password",
 ]

@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -42,6 +42,9 @@ _SERVICE = re.compile(
 _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
 
+SettingSource = Literal["default", "environment", "file", "given"]
+
+
 class SettingField(NamedTuple):
     """One setting: where it is, and what it may be."""
 
@@ -71,6 +74,18 @@ def value_of(settings: Settings, name: str) -> Any:
     """Return the value of a setting by its flat name."""
     field = FIELDS[name]
     return getattr(getattr(settings, field.group), field.field)
+
+
+def source_of(settings: Settings, name: str, environment: Mapping[str, str]) -> SettingSource:
+    """Return where the value of a setting comes from. What was given may equal what the environment
+    says, and is then taken for that."""
+    value, field = value_of(settings, name), FIELDS[name]
+    variable = PREFIX + name.upper()
+    if variable in environment and _from_text(name, field, environment[variable]) == value:
+        return "environment"
+    if value == field.default:
+        return "default"
+    return "file" if name in IN_FILES and environment.get(f"{variable}_FILE") else "given"
 
 
 def check_names(environment: Mapping[str, str]) -> None:

@@ -71,6 +71,9 @@ class VisitorApi:
         """`credential` is shown in place of what the request itself shows, unless it is empty."""
         self._asgi = asgi
         self._scope = request.scope
+        # Whether a request of this visit was counted and answered: what the page reads besides is
+        # a part of it, or looking would use up what programs of the same caller may ask.
+        self._is_counted = False
         replaced = {name for name, _ in credential}
         self._headers = [
             *(
@@ -133,6 +136,7 @@ class VisitorApi:
 
         await self._asgi(scope, receive, send)
         answer.body = b"".join(pieces)
+        self._is_counted = self._is_counted or answer.status == 200
         return answer
 
     @asynccontextmanager
@@ -154,6 +158,7 @@ class VisitorApi:
     ) -> dict[str, Any]:
         kind = [(b"content-type", _JSON), (b"content-length", b"%d" % len(content))]
         named = {name for name, _ in headers}
+        is_part = verb == "GET" and self._is_counted
         return {
             **self._scope,
             "method": verb,
@@ -168,7 +173,7 @@ class VisitorApi:
                 *headers,
             ],
             # The visitor's own request was let in: this one is a part of it.
-            "state": {"is_admitted": True},
+            "state": {"is_admitted": True, **({"is_part": True} if is_part else {})},
         }
 
 
@@ -190,7 +195,9 @@ class _Stream:
             await asgi(scope, self._receive, self._send)
         except Exception:
             logger.exception("a stream inside the process broke")
-        await self._pieces.put(b"")
+        if not self.gone.is_set():
+            # A reader that is gone takes nothing: with a full queue this would wait for ever.
+            await self._pieces.put(b"")
 
     async def _receive(self) -> dict[str, Any]:
         if not self._is_asked:

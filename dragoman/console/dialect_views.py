@@ -69,6 +69,33 @@ class DialectView(msgspec.Struct, frozen=True):
         return shlex.join([*words, *version, *kind, "-d", text, base])
 
 
+class GrpcView(DialectView, frozen=True):
+    """gRPC of 1.0, where it is served: its messages as JSON, which is that of the REST binding."""
+
+    address: str = ""
+    tenant: str = ""
+
+    def curl(self, origin: str, task: dict[str, Any]) -> str:
+        """Return the command that follows the task; the server describes its rpcs itself."""
+        asks = ops.GetTask if task["isEnded"] else ops.SubscribeToTask
+        method, params = V1_0.encode_request(asks(task_id=TaskId(task["id"])))
+        if self.tenant:
+            params = {**params, "tenant": self.tenant}
+        plain = ["-plaintext"] if origin.startswith("http:") else []
+        words = ["grpcurl", *plain, "-H", "a2a-version: 1.0"]
+        text = msgspec.json.encode(params).decode()
+        return shlex.join([*words, "-d", text, self.address, f"lf.a2a.v1.A2AService/{method}"])
+
+
+def grpc_view(card: dict[str, Any]) -> GrpcView | None:
+    """Return the view of callers by gRPC, if the card names an address for them."""
+    for place in card.get("supportedInterfaces", []):
+        if (place.get("protocolBinding"), place.get("protocolVersion")) == ("GRPC", "1.0"):
+            name, tenant = "1.0 gRPC, as JSON", place.get("tenant", "")
+            return GrpcView(name, V1_0, is_rest=True, address=place["url"], tenant=tenant)
+    return None
+
+
 VIEWS = {
     "1.0": DialectView("1.0 JSON-RPC", V1_0, is_rest=False),
     "1.0-rest": DialectView("1.0 REST", V1_0, is_rest=True),

@@ -20,6 +20,7 @@ from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
+from dragoman.server.ended_sessions import EndedSessions
 from dragoman.server.site import AppPart, Site
 
 logger = logging.getLogger("dragoman")
@@ -54,7 +55,7 @@ class ConsolePart(AppPart):
         if not site.settings.server.console or not is_safe:
             return
         self._site = site
-        self._sessions = Sessions(lambda: site.store.secret)
+        self._sessions = Sessions(lambda: site.store.secret, EndedSessions(site.store))
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing
@@ -96,7 +97,7 @@ class ConsolePart(AppPart):
             await request.refuse_verb("GET, HEAD")
 
     async def _visit(self, request: HttpRequest, below: str) -> None:
-        session = self._sessions.read(request)
+        session = await self._sessions.read(request)
         if session is None:
             session = self._sessions.begin()
             request.extra = [*request.extra, self._sessions.cookie(request, session)]
@@ -107,7 +108,7 @@ class ConsolePart(AppPart):
 
     async def _submit(self, request: HttpRequest, below: str) -> None:
         """Take a form, if one of our own pages sent it in this session."""
-        session = self._sessions.read(request)
+        session = await self._sessions.read(request)
         try:
             body = await read_body(request, _MAX_FORM_BYTES)
             form = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
@@ -241,7 +242,7 @@ class ConsolePart(AppPart):
         if error.status == 401:
             if session.header:
                 # The credential was revoked or has expired, and the session ends with it.
-                self._sessions.end(session)
+                await self._sessions.end(session)
                 request.extra = [*request.extra, self._sessions.forget(request)]
             target = f"{_base(request)}/login?next={quote(_here(request))}"
             await self._send_redirect(request, target)
@@ -301,7 +302,7 @@ class ConsolePart(AppPart):
         await self._send_redirect(request, signing_in.safe_target(target, base))
 
     async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
-        self._sessions.end(session)
+        await self._sessions.end(session)
         request.extra = [*request.extra, self._sessions.forget(request)]
         await self._redirect(request, "/login")
 
@@ -383,9 +384,23 @@ async def _send_file(request: HttpRequest, file: Download) -> None:
     headers: Headers = [
         (b"content-type", file.kind.encode("ascii", "ignore") or b"application/octet-stream"),
         (b"content-disposition", f"{way}; filename*=UTF-8''{quote(file.name[:200])}".encode()),
-        (b"content-length", b"%d" % len(file.body)),
     ]
-    await request.respond(200, headers, file.body)
+    if file.pieces is None:
+        await request.respond(200, [*headers, _length(file.body)], file.body)
+        return
+    request.is_answered = True
+    request.watched.responded(200)
+    head = {"type": "http.response.start", "status": 200, "headers": [*headers, *request.extra]}
+    await request.send(head)
+    if request.verb != "HEAD":
+        # The server waits while the browser does not take them, so one is in memory.
+        async for piece in file.pieces:
+            await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+    await request.send({"type": "http.response.body", "body": b""})
+
+
+def _length(body: bytes) -> tuple[bytes, bytes]:
+    return b"content-length", b"%d" % len(body)
 
 
 async def _send_asset(request: HttpRequest, below: str) -> None:

@@ -1,8 +1,8 @@
 """Sessions of the console: a sealed cookie that holds the credential that was typed in.
 
-The server keeps nothing but the ids of sessions that were ended early, so any replica and the next
-process know a session. It is sealed with the store's secret, holds for eight hours and never longer
-than the credential in it: each request shows that credential again.
+The server keeps nothing but the ids of sessions that were ended early, in the store: any replica
+and the next process know a session, and that it ended. It is sealed with the store's secret, holds
+for eight hours and never longer than the credential in it: each request shows it again.
 """
 
 import base64
@@ -18,13 +18,12 @@ import msgspec
 
 from dragoman.http.guard import LOCAL_NAMES
 from dragoman.http.request import Headers, HttpRequest
+from dragoman.server.ended_sessions import EndedSessions
 
 LASTS_SECONDS = 8 * 3600
 # A browser drops a cookie of more than 4,096 bytes; sealing makes a third more of it.
 MAX_CREDENTIAL_BYTES = 2600
 _NONCE_BYTES = 12
-# Sessions that were ended before their time; the oldest are forgotten when there are more.
-_MOST_ENDED = 10_000
 
 
 class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
@@ -50,30 +49,33 @@ _decode = msgspec.json.Decoder(VisitorSession).decode
 class Sessions:
     """Makes, seals, knows and ends sessions."""
 
-    def __init__(self, secret: Callable[[], bytes], now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        secret: Callable[[], bytes],
+        ended: EndedSessions,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._secret = secret
+        self._ended = ended
         self._now = now
-        self._ended: dict[str, float] = {}
 
     def begin(self, header: str = "", value: str = "") -> VisitorSession:
         """Return a new session, with an id that no earlier one had."""
         return VisitorSession(os.urandom(16).hex(), self._now(), header, value)
 
-    def read(self, request: HttpRequest) -> VisitorSession | None:
+    async def read(self, request: HttpRequest) -> VisitorSession | None:
         """Return the session of a request; None: there is none, or it holds no more."""
         sealed = _cookie(request, cookie_name(request))
         session = self._unsealed(sealed) if sealed else None
-        if session is None or session.id in self._ended:
+        if session is None or not 0 <= self._now() - session.made_at < LASTS_SECONDS:
             return None
-        return session if 0 <= self._now() - session.made_at < LASTS_SECONDS else None
+        # Without a credential there is nothing to end.
+        has_ended = session.header and await self._ended.has(session.id)
+        return None if has_ended else session
 
-    def end(self, session: VisitorSession) -> None:
-        """Take a session for none from now on."""
-        horizon = self._now() - LASTS_SECONDS
-        self._ended = {id: made for id, made in self._ended.items() if made > horizon}
-        while len(self._ended) >= _MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
-        self._ended[session.id] = session.made_at
+    async def end(self, session: VisitorSession) -> None:
+        """Take a session for none from now on, in every process of the store."""
+        await self._ended.add(session.id)
 
     def cookie(self, request: HttpRequest, session: VisitorSession) -> tuple[bytes, bytes]:
         """Return the header that gives a browser its session."""

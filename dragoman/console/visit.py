@@ -1,6 +1,6 @@
 """One visit of a page: who asks, what they ask for, and the kinds of answers there are."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -36,7 +36,9 @@ class Download(msgspec.Struct):
 
     name: str
     kind: str
-    body: bytes
+    body: bytes = b""
+    # In place of the body, where it may be long: sent piece by piece.
+    pieces: AsyncIterator[bytes] | None = None
     is_shown: bool = False
 
 

@@ -9,6 +9,7 @@ policy `Anywhere`, which no server uses.
 """
 
 import asyncio
+import errno
 import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -240,6 +241,14 @@ class Egress:
             raise EgressFailed(_reason(error), is_sent=False) from None
         connection.close()
 
+    async def connect(self, url: str, make: Callable[[], asyncio.Protocol]) -> None:
+        """Open a connection for a protocol that is not HTTP, or not only; raises `EgressRefused`
+        or `EgressFailed`."""
+        target = self._target(url)
+        await self._prepare_tls(target)
+        tls = self._tls if target.scheme == "https" else None
+        await self._dial(target, tls, make)
+
     async def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
     ) -> StreamedResponse:
@@ -315,7 +324,8 @@ class Egress:
         loop = asyncio.get_running_loop()
         if self._tunnels is not None and is_joined(target.host):
             connection = Http1Connection(loop)
-            await self._tunnels.connect(target.host, connection, self._connect_timeout)
+            if not await self._tunnels.connect(target.host, connection, self._connect_timeout):
+                raise NotConnected from ConnectionRefusedError(errno.ECONNREFUSED, "not joined")
             return connection
         return await Dial(target, self._policy).connect(
             self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop)
@@ -358,15 +368,20 @@ class Egress:
         if target.scheme == "https":
             assert self._tls is not None, "prepared"
             tls = Http2Context(self._tls)
+        protocol: Any = await self._dial(target, tls, make)
+        return protocol.transport
+
+    async def _dial(
+        self, target: Target, tls: ssl.SSLContext | None, make: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
         try:
-            protocol: Any = await Dial(target, self._policy).connect(
+            return await Dial(target, self._policy).connect(
                 self._resolve, tls, self._connect_timeout, make
             )
         except AddressNotAllowed as error:
             raise EgressRefused(str(error)) from None
         except WireError as error:
             raise EgressFailed(_reason(error), is_sent=False) from None
-        return protocol.transport
 
     def _pool(self, may_keep: bool) -> Pool:
         """Return the connections of this loop: none can move to another."""

@@ -19,7 +19,7 @@ def is_joined(host: str) -> bool:
 class Tunnels(Protocol):
     """What opens connections to agents that dialled out."""
 
-    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> None:
-        """Give a protocol a connection to a host; raises `NotConnected` if no tunnel leads there
-        within so many seconds: one that was cut is soon there again."""
+    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> bool:
+        """Give a protocol a connection to a host; return False if no tunnel leads there within so
+        many seconds: one that was cut is soon there again."""
         ...

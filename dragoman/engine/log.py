@@ -31,6 +31,7 @@ from dragoman.shares import (
 )
 from dragoman.stores.interface import Append, Create, Snapshot, Store, TaskPosition, TaskRow
 from dragoman.telemetry import figures
+from dragoman.telemetry.activity import activity
 
 # How much of a task a worker keeps in memory; the contents of larger tasks are only in the store.
 MAX_DRAFT_BYTES = 256 * 1024
@@ -557,13 +558,19 @@ class TaskLog:
         self.fence = self._next_fence = max(self._next_fence, 1)
         if self._position is None:
             figures.tasks_started.add(self.scope.agent)
-        if standing.state.is_terminal:
-            figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
+        is_resting = standing.state.is_resting
+        if is_resting:
+            if standing.state.is_terminal:
+                figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
+            if activity.on and (
+                self._position is None or self._position.status_at != standing.status_at
+            ):
+                activity.rested(self.agent, self.task_id, standing.state, standing.status_at)
         self._position = standing
         self._keep_at_hand(events)
         if self.on_recorded is not None:
             self.on_recorded()
-        if self._resting and standing.state.is_resting:
+        if is_resting and self._resting:
             self._tell_resting(standing.last_seq, snapshot)
         if self._durable:
             self._tell_durable()

@@ -140,6 +140,7 @@ class GatewayPart(AppPart):
         own.service = CostService(own.service, gateway.ledger)
         for mount in site.mounts.values():
             mount.service = ScopedService(RequesterService(mount.service))
+        site.costs = gateway.ledger.costs
         self._front = self._front_of(site, site.settings)
         # Shared caches must not keep the cards of private agents.
         private = msgspec.structs.replace(

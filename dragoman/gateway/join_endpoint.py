@@ -8,12 +8,19 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from dragoman.errors import A2AError, Overloaded, RateLimited, StoreUnavailable
+from dragoman.errors import (
+    A2AError,
+    Overloaded,
+    PermissionDenied,
+    RateLimited,
+    StoreUnavailable,
+)
 from dragoman.gateway.joined_agents import JoinedAgents
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import HttpRequest
-from dragoman.http.routes import Access, Routes
+from dragoman.http.routes import BY_REQUEST, Access, Routes
 from dragoman.model.identity import Caller, Principal
+from dragoman.security.keys.key_scopes import allows_any
 from dragoman.stores.interface.gateway import GatewayStore
 from dragoman.tunnels.frames import (
     Frame,
@@ -51,13 +58,15 @@ class JoinEndpoint:
 
     def add_to(self, routes: Routes) -> None:
         """Take connections."""
-        routes.add(PATH, self.answer, Access.CALLER, _SCOPES)
+        routes.add(PATH, self.answer, Access.CALLER, BY_REQUEST)
 
     async def answer(self, request: HttpRequest) -> None:
         """Make a request a tunnel."""
         if request.verb != "GET":
             await request.refuse_verb("GET")
             return
+        if not allows_any(request.caller, _SCOPES):
+            raise PermissionDenied("The key is not for joining", scope="agents:heartbeat")
         switch = request.scope.get("state", {}).get("switch")
         if switch is None:
             await _refuse(request, 426, b"Connect with `dragoman join`: this is a WebSocket.\n")

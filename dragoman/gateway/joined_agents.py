@@ -7,12 +7,10 @@ opened the tunnel. The name contains the owner, so that no other can take its pl
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import logging
 import re
 
-from dragoman.egress.dial import NotConnected
 from dragoman.egress.tunnels import JOINED, is_joined
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied
 from dragoman.gateway.registry.registered import Registered
@@ -46,18 +44,18 @@ class JoinedAgents:
     def __len__(self) -> int:
         return sum(map(len, self.tunnels.values()))
 
-    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> None:
-        """Give a protocol a connection to an agent, by the tunnel that has the fewest; raises
-        `NotConnected` if none is there in time."""
+    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> bool:
+        """Give a protocol a connection to an agent, by the tunnel that has the fewest; return
+        False if none is there in time."""
         if self._open(host, protocol):
-            return
+            return True
         try:
             async with asyncio.timeout(within):
                 while not self._open(host, protocol):
                     await self._arrivals.setdefault(host, asyncio.Event()).wait()
         except TimeoutError:
-            absent = ConnectionRefusedError(errno.ECONNREFUSED, "the agent is not connected")
-            raise NotConnected from absent
+            return False
+        return True
 
     def _open(self, host: str, protocol: asyncio.Protocol) -> bool:
         for tunnel in sorted(self.tunnels.get(host, ()), key=len):

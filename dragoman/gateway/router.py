@@ -27,6 +27,15 @@ from dragoman.model.money import credits_text
 from dragoman.model.operations import SendMessage
 from dragoman.stores.interface.orders import OrderRow
 
+_PAUSED = "The agent is paused: it takes no tasks until its owner has it go on"
+# Seconds after which a caller may ask again; only its owner knows better.
+_PAUSED_FOR = 60
+
+
+def _takes(agent: Registered, requester: Principal) -> bool:
+    """Tell whether an agent may get a requester's task without being named."""
+    return not agent.is_paused and serves(agent, requester)
+
 
 class ChosenAgent(msgspec.Struct, frozen=True):
     """The agents that may do a task, best first, and the reason."""
@@ -94,6 +103,8 @@ class Router:
         if not wanted.agent:
             agents = self._shortlisted(operation, wanted, requester)
         elif (agent := self.get(wanted.agent)) is not None and serves(agent, requester):
+            if agent.is_paused:
+                raise AgentOffline(_PAUSED, retryAfter=_PAUSED_FOR)
             agents = [agent]
         choice = self._choice(request, agents, requester)
         found = [agent for id in choice.order if (agent := self.get(id)) is not None]
@@ -114,7 +125,7 @@ class Router:
             if request.agent or request.skill:
                 raise
             # Only now: this looks at all agents.
-            everyone = (one for one in self._registry.all() if serves(one, requester))
+            everyone = (one for one in self._registry.all() if _takes(one, requester))
             candidates = routing.only(self._candidate(one, "", requester) for one in everyone)
             return routing.choose(request, candidates, memory=self._memory)
 
@@ -183,7 +194,7 @@ class Router:
             if agent is None:
                 # Removals are not told to listeners, here or in another process.
                 self.shortlist.drop(id)
-            elif serves(agent, requester):
+            elif _takes(agent, requester):
                 found.append(agent)
         return found
 

@@ -20,6 +20,7 @@ from dragoman.security.authentication import Denied, Gatekeeper, Pass
 from dragoman.security.proxies import Proxies
 from dragoman.shares import Shares
 from dragoman.telemetry import tracing
+from dragoman.telemetry.activity import activity
 
 # Scopes of which a caller must have one, where authentication is not enough.
 _ROLES: dict[Access | None, set[str]] = {
@@ -110,6 +111,8 @@ class AccessControl:
     async def _enter(self, request: HttpRequest, route: Route) -> None:
         """Have a request answered whose caller is known or can be authenticated, as far as load,
         rates and permissions allow."""
+        # Made inside this process for another request, which was counted.
+        is_part = self._limits.has_rates and "is_part" in request.state
         try:
             if self.admission is not None:
                 self._admit(request, self.admission)
@@ -120,11 +123,13 @@ class AccessControl:
                 await route.answer(request)
                 return
             if self._keeper is None:
-                # There are no failures to count where no caller shows a credential.
-                self._limits.arrive(request.address, is_known=True)
+                if not is_part:
+                    # There are no failures to count where no caller shows a credential.
+                    self._limits.arrive(request.address, is_known=True)
             else:
                 known = request.pass_ or self._keeper.remembered(request.evidence)
-                self._limits.arrive(request.address, is_known=known is not None)
+                if not is_part:
+                    self._limits.arrive(request.address, is_known=known is not None)
                 # A pass that the request has already was judged for this route.
                 if request.pass_ is None and not await self._authenticate(
                     request, route, self._keeper, known
@@ -133,7 +138,7 @@ class AccessControl:
             agent = request.header(SOURCE_AGENT) if SOURCE_AGENT in request.headers else None
             if self._limits.is_shared:
                 await self._limits.prepare(request.caller, agent, request.address)
-            room = self._limits.admit(request.caller, agent, request.address)
+            room = self._limits.admit(request.caller, agent, request.address, is_part)
         except Overloaded as error:
             await self._refuse_later(request, route, error)
             return
@@ -184,6 +189,8 @@ class AccessControl:
             if keeper.is_tried(request.evidence):
                 self._limits.failed(request.address)
             self._note(request, route.name, "auth.denied", who=error.subject, reason=error.reason)
+            if activity.on:
+                activity.refused(request.address, error.reason)
             await unauthenticated(request, error)
             return False
         needed = None if route.access is Access.CALLER else _ROLES.get(route.access)

@@ -142,6 +142,7 @@ class CallerLimits:
         self._bytes: dict[Who, int] = {}
         named = (("caller", self._callers), ("agent", self._agents), ("address", self._addresses))
         self._named = [(name, buckets) for name, buckets in named if buckets is not None]
+        self.has_rates = bool(self._named)
         policies = [_policy(name, buckets) for name, buckets in self._named]
         self._policy = (b"ratelimit-policy", ", ".join(policies).encode())
 
@@ -183,14 +184,15 @@ class CallerLimits:
 
     # After authentication
 
-    def admit(self, caller: Caller, agent: str | None, address: str) -> Room:
+    def admit(self, caller: Caller, agent: str | None, address: str, is_part: bool = False) -> Room:
         """Count a request of a caller, which may name the agent it asks for; raises `RateLimited`.
-        Callers without authentication count by their address."""
+        Callers without authentication count by their address. `is_part`: of one that was counted,
+        so no rate counts it again."""
         place = network(address)
         key = _who(caller, place)
         if agent is not None:
             agent = agent[:_MAX_NAME]
-        if self._agents is not None or self._callers is not None:
+        if not is_part and (self._agents is not None or self._callers is not None):
             self._take(key, place, agent)
         is_counted = caller.authenticated or not is_shared(place)
         if is_counted:

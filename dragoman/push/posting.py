@@ -6,6 +6,7 @@ tries becomes a dead letter and the next one follows: a gap, never another order
 tried again, also answers such as 404: a receiver under repair gives them too. Only 410 means gone.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -104,6 +105,11 @@ class Posting:
         self._means = means
         self._dialect = means.dialects[push.config.version]
         self._trace: Trace | None = None
+        self._hurried = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Try at once what waits for its next try."""
+        self._hurried.set()
 
     async def run(self) -> None:
         """Post until the task is over, the receiver is given up or another worker has it."""
@@ -155,7 +161,7 @@ class Posting:
         is_done = False
         while not is_done:
             if self.push.due_at > clock.now():
-                await clock.wait_until(self.push.due_at)
+                await self._wait_until(self.push.due_at)
             async with self._means.slots.place(self._origin):
                 if self.is_ending:
                     return
@@ -166,6 +172,19 @@ class Posting:
                     is_done = await self._record(recorded, outcome)
                 finally:
                     self.is_busy = False
+
+    async def _wait_until(self, due_at: int) -> None:
+        """Wait for a time, or until an operator wants a try at once."""
+        self._hurried.clear()
+        waits = [
+            asyncio.ensure_future(self._means.clock.wait_until(due_at)),
+            asyncio.ensure_future(self._hurried.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _check_is_ours(self) -> None:
         """Raise `StoreConflict` if the receiver was dropped or replaced, or another worker has it.

@@ -92,6 +92,13 @@ class Sender:
             logger.warning("%s is refused as a receiver: %s", origin(config.url), error.reason)
             raise InvalidParams("is not an address that posts may go to", field="url") from None
 
+    def hurry(self, number: int) -> bool:
+        """Try a receiver at once; tell whether this process delivers to it."""
+        found = self._running.get(number)
+        if found is not None:
+            found[0].hurry()
+        return found is not None
+
     def drop(self, push: Push) -> None:
         """Deliver no more to a receiver."""
         self._again.pop(push.number, None)

@@ -25,10 +25,9 @@ from dragoman.model.record import encode
 from dragoman.model.requests import Request
 from dragoman.model.task import TaskState
 from dragoman.server.operator.inbox import (
-    requests_in,
+    open_questions,
     take_answer,
     waiting_request,
-    waiting_tasks,
 )
 from dragoman.server.operator.trees import children_of
 from dragoman.server.operator.viewing import Viewer
@@ -154,8 +153,9 @@ class Admin:
         if request.verb == "GET":
             limit = _number(_query(request).get("limit", str(_MOST)), "limit", most=_MOST)
             items: list[dict[str, Any]] = []
-            for head in await waiting_tasks(self._store, _viewer(request), **_asked(request)):
-                items += [_inbox_item(head, one) for one in await requests_in(self._store, head)]
+            found = open_questions(self._site, _viewer(request), **_asked(request))
+            async for head, requests in found:
+                items += [_inbox_item(head, one) for one in requests]
                 if len(items) >= limit:
                     break
             self._record(request, "admin.inbox.list", "")
@@ -168,7 +168,7 @@ class Admin:
     async def _item(self, request: HttpRequest) -> None:
         """Show one request that waits for a person: by its id, or by its task's if that has one."""
         head, question = await waiting_request(
-            self._store,
+            self._site,
             _viewer(request),
             request.path.removeprefix(f"{_INBOX}/"),
             **_asked(request),
@@ -180,7 +180,7 @@ class Admin:
         check_type(request)
         given = _read_answer(await read_value(await read_body(request, _LARGEST_ANSWER)))
         head, question = await waiting_request(
-            self._store, _viewer(request), given.id, **_asked(request)
+            self._site, _viewer(request), given.id, **_asked(request)
         )
         self._record(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
         await take_answer(self._site, head, question, given.value, given.decline)

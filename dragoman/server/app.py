@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Any
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings, check_names, load_settings
@@ -149,8 +150,8 @@ class App:
 
     # ASGI
 
-    async def __call__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
-        """Answer one ASGI connection."""
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one ASGI connection. No type of ours: each library has its own for the same."""
         if scope["type"] == "http":
             # A larger app may mount us without passing its lifespan on.
             if not self.site.is_running:

@@ -50,6 +50,10 @@ class PushService:
         """Begin to deliver to a receiver."""
         self._open().add(push)
 
+    def hurry(self, push: Push) -> bool:
+        """Try a receiver at once; tell whether this process delivers to it."""
+        return self._sender is not None and self._sender.hurry(push.number)
+
     def drop(self, push: Push) -> None:
         """Deliver to a receiver no more."""
         if self._sender is not None:

@@ -51,6 +51,13 @@ class ServedAgents(AppPart):
                 await site.store.prepare()
             site.push = PushService(site.store, site.settings, site.engines)
         for agent, cards in zip(site.agents, site.discovery.racks, strict=True):
+            # Agents of other kinds find theirs when they are called.
+            if not agent.skills and type(agent) is Agent:
+                logger.warning(
+                    "agent %s has no skill, so it refuses every message: put @agent.skill above a "
+                    "function of its file",
+                    agent.title,
+                )
             agent.threads = AuthorThreads(site.settings.server.threads, f"agent-{agent.name}")
             opened.callback(_end_threads, agent)
             opened.push_async_callback(agent.delegation.close)

@@ -6,7 +6,7 @@ MCP and the parity layers are others. Parts meet in the `Site` and do not know e
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dragoman.authoring.agent import Agent
@@ -115,6 +115,8 @@ class Site:
         self.codes: dict[str, AgentCode] = {}
         # By the name of their code.
         self.engines: dict[str, Engine] = {}
+        # What tasks cost, in micro-credits by their numbers; None: nothing costs anything here.
+        self.costs: Callable[[Sequence[int]], Awaitable[Mapping[int, int]]] | None = None
         self.push: PushService | None = None
         self._isolation: Isolation | None = None
         self.is_running = False

@@ -17,6 +17,7 @@ from typing import Any
 from proof.client import CallRefused, ConnectionGone, Frame, RpcConnection, message
 from proof.crash.callers import REST_WITHIN, at_rest, rests
 from proof.crash.checker import differs, fold, is_public, reading, torn
+from proof.grpc_client import GrpcConnection
 from proof.results import Json, Progress, Result, Row, bound, silent, until, workplace
 from proof.servers import Replicas, make_replicas
 
@@ -24,12 +25,15 @@ READERS = 16
 # So many cuts for each kill.
 CUTS_PER_KILL = 60
 _LIVES = (0.3, 1.5)
+# How readers speak with servers.
+CONNECTIONS = {"jsonrpc": RpcConnection, "grpc": GrpcConnection}
 
 
 class ResumeResult(Result, kw_only=True):
     """What readers saw of the streams they came back to."""
 
     proof: str = "resume"
+    transport: str
     processes: int
     disconnects: int
     kills: int
@@ -45,27 +49,28 @@ class ResumeResult(Result, kw_only=True):
     def rows(self) -> list[Row]:
         """Return the promises."""
         cuts = f"in {self.disconnects:,} disconnects, {self.kills} kills, {self.events:,} events"
+        over = "" if self.transport == "jsonrpc" else " over gRPC"
         return [
             Row(
-                "Events missed after a reconnect",
+                f"Events missed after a reconnect{over}",
                 f"{self.missing} {cuts}",
                 not self.missing,
                 self.bound,
             ),
             Row(
-                "Events seen twice after a reconnect",
+                f"Events seen twice after a reconnect{over}",
                 f"{self.doubled} {cuts}",
                 not self.doubled,
                 self.bound,
             ),
             Row(
-                "Streams that are not a range of their log",
+                f"Streams{over} that are not a range of their log",
                 f"{self.torn} of {self.tasks:,} tasks",
                 not self.torn,
                 self.bound,
             ),
             Row(
-                "Tasks that differ from what their stream adds up to",
+                f"Tasks that differ from what their stream{over} adds up to",
                 f"{self.differing} of {self.tasks:,} tasks",
                 not self.differing,
                 self.bound,
@@ -97,8 +102,9 @@ class Stretch:
 class Tally:
     """What all readers found so far."""
 
-    def __init__(self, goal: int) -> None:
+    def __init__(self, goal: int, transport: str) -> None:
         self.goal = goal
+        self.connect = CONNECTIONS[transport]
         self.disconnects = 0
         self.kills = 0
         self.stretches: list[Stretch] = []
@@ -173,7 +179,7 @@ class Reader:
         self, method: str, params: Json, after: int | None, stretch: Stretch | None
     ) -> Stretch | None:
         """Read until the stream ends or the cut comes."""
-        connection = RpcConnection(await self._replicas.port())
+        connection = self._tally.connect(await self._replicas.port())
         cut = self._chance.choice([0, 1, 2, 5, 10, 20, 40, 80])
         count = 0
         async with contextlib.aclosing(connection.stream(method, params, after=after)) as frames:
@@ -210,7 +216,7 @@ class Reader:
     async def _compare(self, stretch: Stretch) -> None:
         """Hold what the stream adds up to against the task."""
         while True:
-            connection = RpcConnection(await self._replicas.port())
+            connection = self._tally.connect(await self._replicas.port())
             try:
                 task: Any = await connection.call("GetTask", {"id": stretch.task_id})
                 break
@@ -242,12 +248,13 @@ async def prove(
     *,
     folder: Path,
     processes: int = 2,
+    transport: str = "jsonrpc",
     environment: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> ResumeResult:
     """Run the proof in a folder, on servers with some settings of their own."""
     began = time.monotonic()
-    tally = Tally(disconnects)
+    tally = Tally(disconnects, transport)
     async with make_replicas(folder / "tasks.db", processes, environment) as replicas:
         async with asyncio.TaskGroup() as group:
             for number in range(READERS):
@@ -264,7 +271,9 @@ async def prove(
         progress("comparing what readers saw with the logs")
         missing, doubled, events = _compare_with_logs(replicas.store, tally)
     return ResumeResult(
+        proof="resume" if transport == "jsonrpc" else f"resume-{transport}",
         seed=seed,
+        transport=transport,
         seconds=round(time.monotonic() - began, 1),
         bound=bound(tally.disconnects),
         processes=processes,
@@ -309,10 +318,18 @@ def run(
     seed: int = 1,
     *,
     processes: int = 2,
+    transport: str = "jsonrpc",
     progress: Progress = silent,
 ) -> ResumeResult:
     """Cut streams at random and check that nothing was missed."""
     with workplace() as folder:
         return asyncio.run(
-            prove(disconnects, seed, folder=folder, processes=processes, progress=progress)
+            prove(
+                disconnects,
+                seed,
+                folder=folder,
+                processes=processes,
+                transport=transport,
+                progress=progress,
+            )
         )

@@ -80,7 +80,38 @@ def test_what_is_not_there_is_said(here: Path, target: str, says: str) -> None:
     assert says in str(error.value)
 
 
-def test_a_mistake_in_the_authors_code_keeps_its_traceback(here: Path) -> None:
-    (here / "wrong.py").write_text("1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+def test_a_mistake_in_the_authors_code_is_told_with_its_line_and_keeps_its_cause(
+    here: Path,
+) -> None:
+    (here / "wrong.py").write_text("\n1 / 0\n")
+    with pytest.raises(ConfigError, match=r"wrong\.py, line 2: ZeroDivisionError") as error:
+        load_agents(["wrong.py"])
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+
+
+def test_a_skill_that_no_message_can_fill_is_told_with_the_line_of_the_authors_code(
+    here: Path,
+) -> None:
+    source = """
+from dragoman import Agent
+agent = Agent("A", "A.")
+def greet(*names: str) -> str:
+    return ""
+agent.skill(greet)
+"""
+    (here / "wrong.py").write_text(source)
+    with pytest.raises(ConfigError, match=r"wrong\.py, line 6: .*skill greet: \*names cannot"):
+        load_agents(["wrong.py"])
+
+
+def test_an_async_function_that_wants_the_turn_of_plain_ones_is_refused(here: Path) -> None:
+    source = """
+from dragoman import Agent, SyncTurn
+agent = Agent("A", "A.")
+@agent.skill
+async def greet(turn: SyncTurn) -> str:
+    return ""
+"""
+    (here / "wrong.py").write_text(source)
+    with pytest.raises(ConfigError, match="an async function gets a Turn"):
         load_agents(["wrong.py"])

@@ -49,7 +49,7 @@ def test_what_the_protocol_names_keeps_its_name_and_is_exit_1(kind: type[A2AErro
         (errors.ConfigError("bad"), "A2ACLI_ERR_USAGE", 2),
         (click.UsageError("bad"), "A2ACLI_ERR_USAGE", 2),
         (click.ClickException("bad"), "A2ACLI_ERR_INTERNAL", 1),
-        (KeyboardInterrupt(), "A2ACLI_ERR_INTERNAL", 1),
+        (KeyboardInterrupt(), "A2ACLI_ERR_INTERNAL", 130),
         (PermissionError(13, "Permission denied", "/x"), "A2ACLI_ERR_INTERNAL", 1),
         (ZeroDivisionError(), "A2ACLI_ERR_INTERNAL", 1),
         (Failure("A2ACLI_ERR_TIMEOUT", "late"), "A2ACLI_ERR_TIMEOUT", 5),

@@ -45,12 +45,12 @@ def test_help_of_a_command_is_its_own_help(tmp_path: Path) -> None:
 
 def test_help_shows_the_values_that_hold_and_their_source(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A2ACLI_TIMEOUT=90s\n")
-    shown = inside("send", "--help", cwd=tmp_path, env={"A2ACLI_OUTPUT": "json"}).stdout
+    shown = inside("send", "--help", "--all", cwd=tmp_path, env={"A2ACLI_OUTPUT": "json"}).stdout
     text = " ".join(shown.split())
     assert "[default: json (from A2ACLI_OUTPUT)]" in text
     assert f"[default: 90s (from {tmp_path / '.env'})]".replace(" ", "") in text.replace(" ", "")
     assert "Wait until the task rests. $A2ACLI_WAIT. [default: true]" in text
-    other = inside("task", "get", "--help", cwd=tmp_path).stdout
+    other = inside("task", "get", "--help", "--all", cwd=tmp_path).stdout
     assert "Wait until the task rests. $A2ACLI_WAIT. [default: false]" in " ".join(other.split())
 
 
@@ -105,7 +105,36 @@ def test_every_argument_is_described(tmp_path: Path) -> None:
         assert any(about) or following.startswith("     "), (words, title)
 
 
+def test_all_options_are_explained_when_asked_for_and_a_command_keeps_its_own_all(
+    tmp_path: Path,
+) -> None:
+    for words in (
+        ("send", "--help", "--all"),
+        ("--all", "send", "--help"),
+        ("help", "send", "--all"),
+    ):
+        assert "--trust-origin" in inside(*words, cwd=tmp_path).stdout
+    listed = inside("task", "list", "--help", cwd=tmp_path).stdout
+    assert "Walk through all pages" in listed and "--trust-origin" not in listed
+    assert inside("send", "--all", "x", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("tasks get t-1", "dragoman task get t-1"),
+        ("task tail", "dragoman tasks tail"),
+        ("tasks list -a localhost:1", "dragoman task list -a localhost:1"),
+        ("task list --store x", "dragoman tasks list --help"),
+    ],
+)
+def test_the_noun_that_was_meant_is_suggested(tmp_path: Path, words: str, hint: str) -> None:
+    ended = inside(*words.split(), cwd=tmp_path)
+    assert ended.returncode == 2 and f"Hint: {hint}\n" in ended.stderr
+    assert "`task` asks an agent" in ended.stderr and "`tasks` looks into the store" in ended.stderr
+
+
 def test_help_names_the_variable_of_every_option_that_has_one(tmp_path: Path) -> None:
-    text = " ".join(inside("send", "--help", cwd=tmp_path).stdout.split())
+    text = " ".join(inside("send", "--help", "--all", cwd=tmp_path).stdout.split())
     for row in ROWS:
         assert not row.in_environment or row.variable in text, row.name

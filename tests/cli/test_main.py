@@ -61,9 +61,9 @@ async def test_a_closed_stdout_ends_the_run_quietly(tmp_path: Path) -> None:
 
 
 async def test_bytes_are_the_same_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
-    piped = await typed("card", "get", "--help", cwd=tmp_path)
+    piped = await typed("card", "get", "--help", "--all", cwd=tmp_path)
     ours, theirs = pty.openpty()
-    process = await start(tmp_path, "card", "get", "--help", stdout=theirs, stderr=theirs)
+    process = await start(tmp_path, "card", "get", "--help", "--all", stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown = b""
     while b"--trust-origin" not in shown or not shown.endswith(b"\n"):

@@ -45,7 +45,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("words", SHOWN)
 def test_help_shows_the_options_that_do_something(tmp_path: Path, words: str) -> None:
-    shown = inside(*words.split(), "--help", cwd=tmp_path)
+    shown = inside(*words.split(), "--help", "--all", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     flags = {*re.findall(r"^  (?:-\w, )?--([\w-]+)", shown.stdout, re.MULTILINE)}
     assert flags & {*BY_NAME} == SHOWN[words]
@@ -92,7 +92,7 @@ def test_lines_may_be_asked_for_everywhere(tmp_path: Path) -> None:
 
 
 def test_help_comes_before_what_is_wrong_beside_it(tmp_path: Path) -> None:
-    shown = inside("--bearer", "x", "serve", "--help", cwd=tmp_path)
+    shown = inside("--bearer", "x", "serve", "--help", "--all", cwd=tmp_path)
     assert shown.returncode == 0 and "--listen" in shown.stdout
 
 

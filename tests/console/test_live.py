@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,11 +12,14 @@ from urllib.parse import quote
 import pytest
 from harness.clock import Clock
 from harness.serving import Frame, Site, frames
-from harness.waiting import eventually, within
+from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent
+from dragoman.console.api import VisitorApi
 from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
+from dragoman.server.ended_sessions import EndedSessions
+from dragoman.stores.memory.store import MemoryStore
 from tests.console.sites import Visitor, console
 
 
@@ -122,28 +127,70 @@ async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
         await eventually(lambda: part.live.pause == 0.25)
 
 
+async def test_a_page_counts_as_one_request_and_what_it_does_as_another(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[a]\ntoken = "a-0123456789abcdef01"\nscopes = ["dragoman:operator"]\n')
+    tokens.chmod(0o600)
+    settings: dict[str, Any] = {"auth_tokens": str(tokens), "rate_limit": "6/60s"}
+    async with console(echo(), **settings) as site:
+        visitor = Visitor(site.http)
+        await visitor.sign_in("a-0123456789abcdef01")
+        # Each reads the API a dozen times.
+        for _ in range(2):
+            assert (await visitor.get("/console")).status_code == 200
+        token = await visitor.token("/console/agents/echo")
+        codes = [
+            (await visitor.submit("/console/agents/echo", token=token, words="hi")).status_code
+            for _ in range(3)
+        ]
+        assert codes[0] == 200 and codes[-1] == 429
+
+
+async def test_a_stream_that_is_left_unread_ends() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        # As the streams of the API: one that is cancelled after its reader left is over.
+        with contextlib.suppress(asyncio.CancelledError):
+            for number in itertools.count():
+                body = b"event: change\ndata: %d\n\n" % number
+                if number == 17:
+                    filled.set()
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    filled = asyncio.Event()
+    request: Any = _Request()
+    async with asyncio.timeout(WAIT):
+        async with VisitorApi(app, request, []).events("/changes") as changes:
+            await anext(changes)
+            await filled.wait()
+
+
 # Sessions by values
 
 
-def test_a_session_holds_for_eight_hours() -> None:
+def sessions_of(secret: bytes, now: Callable[[], float] = time.time) -> Sessions:
+    return Sessions(lambda: secret, EndedSessions(MemoryStore()), now)
+
+
+async def test_a_session_holds_for_eight_hours() -> None:
     clock = Clock()
-    sessions = Sessions(lambda: b"secret", clock)
+    sessions = sessions_of(b"secret", clock)
     request = _Request()
     session = sessions.begin("authorization", "Bearer x")
     request.give(sessions.cookie(request, session))  # type: ignore[arg-type]
-    assert sessions.read(request) == session  # type: ignore[arg-type]
+    assert await sessions.read(request) == session  # type: ignore[arg-type]
     clock.now += LASTS_SECONDS - 1
-    assert sessions.read(request) == session  # type: ignore[arg-type]
+    assert await sessions.read(request) == session  # type: ignore[arg-type]
     clock.now += 1
-    assert sessions.read(request) is None  # type: ignore[arg-type]
+    assert await sessions.read(request) is None  # type: ignore[arg-type]
 
 
-def test_a_session_of_another_store_is_none() -> None:
+async def test_a_session_of_another_store_is_none() -> None:
     request = _Request()
-    theirs = Sessions(lambda: b"theirs")
+    theirs = sessions_of(b"theirs")
     request.give(theirs.cookie(request, theirs.begin()))  # type: ignore[arg-type]
-    assert theirs.read(request) is not None  # type: ignore[arg-type]
-    assert Sessions(lambda: b"ours").read(request) is None  # type: ignore[arg-type]
+    assert await theirs.read(request) is not None  # type: ignore[arg-type]
+    assert await sessions_of(b"ours").read(request) is None  # type: ignore[arg-type]
 
 
 def test_a_session_shows_no_credential_in_a_log() -> None:

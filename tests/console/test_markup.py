@@ -7,6 +7,7 @@ import pytest
 from dragoman.console import rendering
 from dragoman.console.charts import chart
 from dragoman.console.content import conversation, from_events
+from dragoman.console.dialect_views import grpc_view
 from dragoman.console.markup import difference, json_text, markdown, size, visible
 from dragoman.console.rendering import seconds, short
 from dragoman.console.timeline import draw
@@ -131,3 +132,19 @@ def test_amounts_are_short() -> None:
         *("2 ms", "4.3 s", "1 min 15 s", "2 h 1 min", "2 d 7 h")
     ]
     assert short("01a1eb39-0490-7271-807d-5368a07703a7") == "…a07703a7"
+
+
+# What callers of gRPC get
+
+
+def test_grpc_is_shown_where_a_card_names_an_address_for_it() -> None:
+    task = {"id": "t1", "isEnded": True, "agent": "echo"}
+    place = {"url": "127.0.0.1:80", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+    assert grpc_view({"supportedInterfaces": [{**place, "protocolVersion": "0.3"}]}) is None
+    view = grpc_view({"supportedInterfaces": [{**place, "tenant": "agents/echo"}]})
+    assert view is not None
+    assert view.curl("http://127.0.0.1:80", task) == (
+        "grpcurl -plaintext -H 'a2a-version: 1.0' "
+        '-d \'{"id":"t1","tenant":"agents/echo"}\' 127.0.0.1:80 lf.a2a.v1.A2AService/GetTask'
+    )
+    assert "-plaintext" not in view.curl("https://agent.example", task)

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.processes import running
-from harness.serving import Site, client, hosting, serving
+from harness.serving import V1, Site, client, hosting, message, serving
 from playwright.async_api import Browser, expect
 
-from dragoman import Agent
+from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
 from dragoman.gateway.app import gateway_app
+from dragoman.model.identity import Scope, TaskId
+from dragoman.model.push import PushConfig
+from dragoman.security.keys import key_file
+from dragoman.stores.interface import DeadLetter
 from tests.console.sites import console, looking
 
 # An agent that begins a step and never ends it, in a process of its own.
@@ -65,6 +69,9 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
         for other, name in ((newer, "Newer"), (older, "Older")):
             await page.goto("/console/agents")
             await page.get_by_label("Address of an agent").fill(other.url)
+            await page.get_by_role("button", name="Preview").click()
+            await expect(page.locator(".question")).to_contain_text(f"Says that it is {name}.")
+            await expect(page.locator("[data-row]")).to_have_count(int(name == "Older"))
             await page.get_by_role("button", name="Register").click()
             await expect(page.locator("h1")).to_have_text(name)
             await page.get_by_label("Message").fill("hello")
@@ -167,3 +174,67 @@ async def test_one_signs_in_with_a_browser_and_out_again(browser: Browser, tmp_p
         await page.wait_for_url("**/console/login")
         await page.goto("/console/tasks")
         await page.wait_for_url("**/console/login?**")
+
+
+async def test_a_question_that_a_gateway_passes_on_is_asked_and_answered_once(
+    browser: Browser, tmp_path: Path
+) -> None:
+    agent = named("Curious")
+
+    @agent.skill
+    async def ask(text: str, turn: Turn) -> str:
+        return f"Booked: {(await turn.ask('Which seat?')).text}"
+
+    # As `dragoman up` has it: the agent, and the gateway before it, in one store.
+    settings = load_settings({}, store=str(tmp_path / "tasks.db"))
+    app = gateway_app(agent, settings=settings, is_local=True, parts=[ConsolePart()])
+    async with hosting(app) as url, client(url) as http, looking(browser, url) as page:
+        await app.listening([url])
+        sent = await http.post(
+            "/message:send", json={"message": message("x", metadata={"skillId": "ask"})}, headers=V1
+        )
+        await page.goto("/console/inbox")
+        await expect(page.locator("[data-row]")).to_have_count(1)
+        await page.get_by_role("link", name="Which seat?").click()
+        await page.get_by_label("Answer").first.fill("window")
+        await page.get_by_role("button", name="Answer").click()
+        await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        await page.goto(f"/console/tasks/{sent.json()['task']['id']}")
+        await expect(page.locator(".say.artifact")).to_contain_text("Booked: window")
+        await expect(page.locator(".actions .state")).to_have_text("completed")
+
+
+async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_sources(
+    browser: Browser, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    made = key_file.create(keys, "night-bot", scopes=[], tenant=None, lifetime=None)
+    async with (
+        console(named("Kept"), keys=str(keys), push_secret="whsec_" + "c2VjcmV0" * 4) as site,
+        looking(browser, site.url) as page,
+    ):
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.goto("/console/system")
+        await expect(page.locator("tr", has_text="push_secret").first).to_contain_text("<redacted>")
+        assert "c2VjcmV0" not in await page.content() and made.text not in await page.content()
+        await page.get_by_role("button", name="Revoke").click()
+        await expect(page.locator(".state", has_text="revoked")).to_have_count(1)
+        (key,) = key_file.read_keys(keys)
+        assert key.revoked_at is not None
+
+
+async def test_what_a_receiver_never_took_is_dropped(browser: Browser) -> None:
+    async with console(named("Kept")) as site, looking(browser, site.url) as page:
+        sent = await site.send("hello")
+        scope = Scope("kept")
+        head = await site.app.store.head(scope, TaskId(sent["id"]))
+        assert head is not None
+        config = PushConfig("https://example.com/hook", "h", head.task_id)
+        push = await site.app.store.put_push(head.number, config, 9, most=9)
+        assert push is not None
+        letter = DeadLetter(push.number, head.task_id, "h", config.url, 2, 10, 5000, "a 500")
+        await site.app.store.settle(push, letter)
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.goto("/console/delivery")
+        await page.get_by_role("button", name="Drop").click()
+        await expect(page.get_by_text("Nothing was given up.")).to_be_visible()

@@ -179,6 +179,25 @@ async def test_signing_out_ends_the_session_also_for_one_who_copied_it(tokens: s
         assert (await visitor.get("/console/tasks")).status_code == 303
 
 
+async def test_who_signed_out_is_out_in_every_process_of_the_store(
+    tokens: str, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "tasks.db")
+    async with (
+        console(echo(), auth_tokens=tokens, store=store) as site,
+        console(echo(), auth_tokens=tokens, store=store) as other,
+    ):
+        visitor = Visitor(site.http)
+        await visitor.sign_in("alice-token-0123456789abc")
+        ((_, value),) = site.http.cookies.items()
+        # A browser sends the cookie by the port in its name.
+        other.http.cookies.set(f"dragoman-{other.url.rpartition(':')[2]}", value)
+        there = Visitor(other.http)
+        assert (await there.get("/console/tasks")).status_code == 200
+        await visitor.submit("/console/logout", token=await visitor.token("/console/tasks"))
+        assert (await there.get("/console/tasks")).status_code == 303
+
+
 async def test_a_changed_cookie_is_none(tokens: str) -> None:
     async with console(echo(), auth_tokens=tokens) as site:
         visitor = Visitor(site.http)

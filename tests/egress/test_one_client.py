@@ -23,6 +23,9 @@ PARITY = PACKAGE / "compat" / "selectools" / "transport.py"
 # connections the guard dials.
 PIPES = PACKAGE / "http" / "grpc" / "pipes.py"
 CHANNELS = PACKAGE / "egress" / "grpc_channels.py"
+# Frames the messages of connections that the guard dials; of the library it has the part without
+# sockets.
+FRAMES = PACKAGE / "tunnels" / "websocket.py"
 LOOPBACK = "127.0.0.1"
 CLIENTS = (
     *("aiohttp", "httpx", "httpcore", "requests", "urllib3", "niquests", "pycurl", "websockets"),
@@ -62,6 +65,11 @@ def is_home_call(node: ast.AST) -> TypeGuard[ast.Call]:
             return True
         case ast.Call(args=[ast.Tuple(elts=[ast.Name(id="HOST"), *_]), *_]):
             return True
+        # A channel of gRPC wants both in one text.
+        case ast.Call(
+            args=[ast.JoinedStr(values=[ast.FormattedValue(value=ast.Name(id="HOST")), *_]), *_]
+        ):
+            return True
         # The loop's own wants to know first what is made of the connection.
         case ast.Call(args=[_, ast.Name(id="HOST"), *_]):
             return True
@@ -93,13 +101,14 @@ def test_only_the_guard_dials_out() -> None:
     found = {
         path.relative_to(PACKAGE.parent).as_posix(): wrong
         for path in modules
-        if path not in (GUARD, PARITY, PIPES, CHANNELS) and (wrong := offences_of(path))
+        if path not in (GUARD, PARITY, PIPES, CHANNELS, FRAMES) and (wrong := offences_of(path))
     }
     assert found == {}
     assert set(offences_of(GUARD)) == {"sock_connect", "create_connection"}
     assert offences_of(PIPES) == ["sock_connect", "create_unix_connection"]
     assert "AF_UNIX" in PIPES.read_text(encoding="utf-8")
     assert offences_of(CHANNELS) == ["insecure_channel"]
+    assert not {*offences_of(FRAMES)} & DIALS and "websockets.asyncio" not in imports_of(FRAMES)
     assert 'insecure_channel(\n            f"unix:{path}"' in CHANNELS.read_text(encoding="utf-8")
 
 
@@ -164,4 +173,7 @@ def test_a_proof_dials_this_machine_and_no_other() -> None:
     assert offences(HOME) == ["open_connection"]
     assert offences(HOME.replace("127.0.0.1", "10.0.0.1"), dials_home=True) == ["HOST"]
     assert offences(HOME.replace("(HOST", "(host"), dials_home=True) == ["open_connection"]
+    channel = 'HOST = "127.0.0.1"\ngrpc.aio.insecure_channel(f"{HOST}:1")'
+    assert offences(channel, dials_home=True) == []
+    assert offences(channel.replace("{HOST", "{host"), dials_home=True) == ["insecure_channel"]
     assert offences("import aiohttp", dials_home=True) == ["aiohttp"]

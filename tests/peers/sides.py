@@ -64,6 +64,7 @@ LIBRARIES = [
     Side("a2a-sdk-1.3.0", "0.3", "JSONRPC"),
     Side("a2a-sdk-1.3.0", "0.3", "HTTP+JSON"),
     Side("a2a-sdk-1.3.0", "1.0", "GRPC"),
+    Side("a2a-sdk-1.3.0", "0.3", "GRPC"),
     Side("a2a-sdk-0.3.26", "0.3", "GRPC"),
     Side("a2a-sdk-0.3.26", "0.3", "JSONRPC"),
     Side("a2a-sdk-0.3.26", "0.3", "HTTP+JSON"),
@@ -72,6 +73,8 @@ LIBRARIES = [
     Side("a2a-js-1.3.0", "1.0", "HTTP+JSON"),
     Side("a2a-js-1.3.0", "0.3", "JSONRPC"),
     Side("a2a-js-1.3.0", "0.3", "HTTP+JSON"),
+    Side("a2a-js-1.3.0", "1.0", "GRPC"),
+    Side("a2a-js-1.3.0", "0.3", "GRPC"),
     Side("selectools-1.3.0", "0.2", "JSONRPC", is_joined=False),
     Side("selectools-1.3.0-nowhere", "0.2", "JSONRPC", is_joined=False),
 ]
@@ -94,7 +97,8 @@ ONLY_TASKS = Gap("the library answers with tasks only")
 AT_ONCE = Gap("the library is done with every task before it answers")
 NO_PUSH = Gap("the library's card offers no push", PushNotSupported)
 NO_ARRAYS = Gap("the library's data parts are objects alone")
-NAMELESS = Gap("the library's 0.3 layer drops the names of files over REST")
+NAMELESS = Gap("the library's 0.3 layer drops the names of files")
+WRAPPED = Gap("the library's 0.3 layer wraps an array and does not say so")
 TEXT_ONLY = Gap("the library answers with text only")
 TEXT_GIVEN = Gap("a skill with one parameter is given the text alone")
 DOCUMENTS = Gap("files become documents without a type, data becomes text")
@@ -127,6 +131,13 @@ GAPS: dict[str, dict[str, Gap]] = {
     "dragoman-0.3-GRPC": {"list-by-context": NO_LIST},
     "dragoman-0.2-JSONRPC": {"list-by-context": NO_LIST},
     "a2a-sdk-1.3.0-0.3-JSONRPC": {"list-by-context": NO_LIST},
+    "a2a-sdk-1.3.0-0.3-GRPC": {"list-by-context": NO_LIST},
+    "a2a-js-1.3.0-0.3-GRPC": {
+        "list-by-context": NO_LIST,
+        "file-and-data-out": NAMELESS,
+        "file-and-data-in": NAMELESS,
+        "array-out": WRAPPED,
+    },
     "a2a-sdk-1.3.0-0.3-HTTP+JSON": {
         "list-by-context": NO_LIST,
         "push-configurations-are-listed-and-deleted": Gap(
@@ -157,7 +168,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": CONFIG,
         "file-and-data-out": NAMELESS,
         "file-and-data-in": NAMELESS,
-        "array-out": Gap("the library's 0.3 layer wraps an array over REST and does not say so"),
+        "array-out": WRAPPED,
     },
     "fasta2a-2.1.1": {
         "direct-message": ONLY_TASKS,

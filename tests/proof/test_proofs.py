@@ -4,6 +4,8 @@ they do."""
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from proof.crash import crash, drain, idempotency
 from proof.wire import resume, slow_reader
 
@@ -22,9 +24,13 @@ async def test_nothing_acknowledged_is_lost_when_servers_are_killed(tmp_path: Pa
     assert result.unknown > 0
 
 
-async def test_no_event_is_missed_or_seen_twice_by_readers_that_come_back(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("one_loop")
+@pytest.mark.parametrize("transport", ["jsonrpc", "grpc"])
+async def test_no_event_is_missed_or_seen_twice_by_readers_that_come_back(
+    tmp_path: Path, transport: str
+) -> None:
     async with asyncio.timeout(WITHIN):
-        result = await resume.prove(80, 4, folder=tmp_path)
+        result = await resume.prove(80, 4, folder=tmp_path, transport=transport)
     assert result.findings == [] and result.kept, result
     assert result.disconnects >= 80 and result.kills == 1 and result.events > 100
 

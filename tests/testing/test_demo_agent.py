@@ -303,7 +303,6 @@ def test_the_command_serves_says_so_and_ends_with_0(tmp_path: Path) -> None:
         (("--auth", "mtls"), "--client-ca"),
         (("--scenario", "nothing"), "no scenario"),
         (("--listen", "0.0.0.0:0"), "--public"),
-        (("--transport", "grpc"), "grpc cannot be played"),
     ],
 )
 def test_the_command_refuses_what_makes_no_sense(

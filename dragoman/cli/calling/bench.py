@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dragoman.testing.load import Load, Tally
 
 SCENARIOS = ("send", "stream", "get", "mixed")
+_SHOW = 0.5
 _TELL = 2.0
 _OPTIONS = added(
     [
@@ -128,7 +129,7 @@ def bench(
             await load.run(warmup, rate, concurrency)
         found.append(await load.run(duration, rate, concurrency))
 
-    talk(run, work)
+    talk(run, work, live=True)
     (figures,) = found
     p99 = figures["latency"]["p99"]
     is_late = limit_p99 is not None and p99 > limit_p99 * 1000
@@ -228,9 +229,12 @@ class AgentLoad:
 
     async def _tell(self) -> None:
         while True:
-            await asyncio.sleep(_TELL)
+            await asyncio.sleep(_SHOW if self._out.is_live else _TELL)
             done, failed = sum(map(len, self._latencies.values())), sum(self._errors.values())
-            self._out.note("Progress", f"{done} requests, {failed} failed")
+            if self._out.is_live:
+                self._out.progress(f"measuring  {done:,} requests, {failed:,} failed")
+            else:
+                self._out.note("Progress", f"{done} requests, {failed} failed")
 
     async def ask(self, due: float) -> None:
         """Make one request that was due at this time."""

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from dragoman.client.agent_connection import remote_class
 from dragoman.client.answer import task_of
 from dragoman.client.cards.interfaces import InterfaceCandidate
 from dragoman.client.content import message_of
@@ -14,7 +15,6 @@ from dragoman.client.credentials.credentials import ChosenCredential
 from dragoman.client.credentials.origins import Origins
 from dragoman.client.http import Http
 from dragoman.client.pending_request import Exchanged, Observer
-from dragoman.client.remote import Remote
 from dragoman.dialects.leniency import OTHER_SHAPE
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
@@ -23,7 +23,7 @@ from dragoman.errors import (
     InvalidAgentResponse,
 )
 from dragoman.model import operations as ops
-from dragoman.model.card import JSONRPC, AgentCard
+from dragoman.model.card import GRPC, JSONRPC, AgentCard
 from dragoman.model.message import Message
 from dragoman.model.task import Task
 from dragoman.service import Call, Reply
@@ -67,12 +67,14 @@ class CheckedAgent:
         self.label = f"{interface.protocol_binding} {interface.protocol_version}"
         self.is_new = candidate.dialect is V1_0
         self.is_rpc = interface.protocol_binding.upper() == JSONRPC
+        # Messages of gRPC have the shapes of their version, or cannot be read at all.
+        self._is_json = interface.protocol_binding.upper() != GRPC
         self._access = access
         self._text = text
         self._bodies: list[bytes] = []
         self._odd_version = ""
         self._sample: Task | Message | A2AError | None = None
-        self._remote = Remote(
+        self._remote = remote_class(candidate)(
             interface,
             candidate.dialect,
             access.http,
@@ -92,7 +94,7 @@ class CheckedAgent:
         return attached.onto({**access.headers, **headers, **odd})
 
     def _observe(self, seen: Exchanged) -> None:
-        if seen.kind == "event":
+        if seen.kind == "event" and self._is_json:
             self._bodies.append(seen.body)
         if self._access.observer is not None:
             self._access.observer(seen)

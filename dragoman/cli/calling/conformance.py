@@ -91,9 +91,14 @@ def _smoke(run: Invocation, category: tuple[str, ...], message: str, report: str
     checks: list[Check] = []
 
     async def work() -> None:
-        async for check in _checked(run, agent, category or _CATEGORIES, message):
-            checks.append(check)
-            _show(run, check)
+        with run.out.waiting_for("checking the card"):
+            async for check in _checked(run, agent, category or _CATEGORIES, message):
+                checks.append(check)
+                _show(run, check)
+                bad = sum(one.status == "fail" for one in checks)
+                run.out.progress(
+                    f"{len(checks)} checks, {bad} failed  {check.category}.{check.name}"
+                )
 
     guarded(run, work)
     counts = {name: sum(one.status == name for one in checks) for name in _STATUSES}

@@ -7,7 +7,7 @@ place of others unless that was asked for, and never through a link.
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,7 @@ def download(
         chosen = _artifacts_of(task, artifact)
         files = gathered(chosen)
         if fetch_urls:
-            files += await _fetched(chosen, max_bytes)
+            files += await _fetched(chosen, max_bytes, session.out.progress)
         if sum(len(file.body) for file in files) > max_bytes:
             raise _too_large(run, max_bytes)
         with_unique_names(files, task)
@@ -90,7 +90,7 @@ def download(
             raise Failure(INTERNAL, str(error), hint=again(run, "--overwrite")) from None
         _report(session, task, files)
 
-    talk(run, work)
+    talk(run, work, live=True)
 
 
 class DownloadedFile(Failure):
@@ -152,7 +152,9 @@ def _type(kind: str, part: "Part") -> str:
     )
 
 
-async def _fetched(artifacts: "Sequence[tuple[int, Artifact]]", most: int) -> list[FileToDownload]:
+async def _fetched(
+    artifacts: "Sequence[tuple[int, Artifact]]", most: int, tell: Callable[[str], None]
+) -> list[FileToDownload]:
     """Return what addresses lead to: https alone, public addresses alone, no credentials."""
     from dragoman.egress.egress import Egress
     from dragoman.egress.errors import EgressError, EgressFailed
@@ -166,6 +168,7 @@ async def _fetched(artifacts: "Sequence[tuple[int, Artifact]]", most: int) -> li
                     continue
                 if not part.url.lower().startswith("https://"):
                     raise Failure(INTERNAL, f"{part.url}: only https is fetched")
+                tell(f"fetching {part.url}  {most - left:,} bytes so far")
                 try:
                     answer = await egress.get(
                         part.url, timeout=_FETCH, max_answer=left, redirects=_REDIRECTS

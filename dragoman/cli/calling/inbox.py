@@ -24,6 +24,7 @@ from dragoman.cli.failures import Failure, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation, is_terminal
 from dragoman.cli.own_options import LIMIT, STORE_OPTION, budget, kept_by, own, show_page
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -87,7 +88,23 @@ def list_(run: Invocation, store: str | None, limit: int) -> None:
     found = _waiting_requests(run, store)[:limit]
     requests = {waiting.request.request_id: waiting.request for waiting in found}
     items = [waiting.item() for waiting in found]
-    show_page(run, items, "", lambda item: _show(run, item, requests[item["id"]]))
+    show_page(
+        run,
+        items,
+        "",
+        lambda item: _show(run, item, requests[item["id"]]),
+        columns=_COLUMNS,
+        empty="nothing waits for a person",
+    )
+
+
+_COLUMNS = (
+    Column("kind", "kind"),
+    Column("request", "id", "id"),
+    Column("agent", "agent"),
+    Column("prompt", "prompt"),
+    Column("age", "since", "age"),
+)
 
 
 @command("show")

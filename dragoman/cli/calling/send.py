@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.calling.outcome import FAIL, check_outcome
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import GivenOption, command, command_words
 from dragoman.cli.invocation import Invocation
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _DELEGATES = "task-delegation"
 # Skills of a card that a note names.
 _SHOWN = 20
+# Bytes of files above which a person is told how many go out.
+_TOLD = 100_000
 # Above this a URL is the better way.
 _LARGE = 8 * 1024 * 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE | re.ASCII)
@@ -61,12 +64,14 @@ _PARTS = ("text", "file", "data", "")
 @option("--message-id", default="", metavar="<id>", help="Repeat a message under its id.")
 @option("--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past.")
 @option("--accept", multiple=True, metavar="<type>", help="Output type to accept. Repeatable.")
+@FAIL
 def send(
     run: Invocation,
     skill: str,
     message_id: str,
     history: int | None,
     accept: tuple[str, ...],
+    fail: bool,
     **parts: Any,
 ) -> None:
     """Send a message to an agent, and wait until its task rests.
@@ -92,7 +97,8 @@ def send(
         chosen = {"message_metadata": {"skillId": _skill_id(session, skill)}} if skill else {}
         await deliver(session, content, about | chosen)
 
-    talk(run, work)
+    talk(run, work, live=True)
+    check_outcome(run, fail=fail)
 
 
 def _skill_id(session: "Session", name: str) -> str:
@@ -127,6 +133,8 @@ def check_delivery(run: Invocation) -> None:
 async def deliver(session: "Session", content: "Sequence[Part]", about: dict[str, Any]) -> None:
     """Send, and show what comes of it as the options say."""
     settings, agent = session.settings, session.agent
+    size = sum(len(part.raw) for part in content if isinstance(part.raw, bytes))
+    session.out.progress(f"sending {size:,} bytes" if size > _TOLD else "sending")
     if not settings.waits and not settings.stream:
         answer = await agent.send(content, wait=False, **about)
         conclude(session, answer.task, answer.message)

@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.calling.outcome import FAIL, check_outcome
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.hints import command as command_about
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
+from dragoman.cli.own_options import show_table
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -30,7 +34,9 @@ TASK_ID = click.argument("task_id", metavar="TASK_ID")
 
 task = Group(
     "task",
-    help="Read, cancel, list and follow the tasks of an agent.",
+    help="The tasks of an agent: -a names it, and it is asked. What is in the store of this "
+    "machine is shown by `dragoman tasks`.",
+    elsewhere=dict.fromkeys(("show", "tree", "tail"), "tasks"),
     places={
         "get": CommandPlace("calling.task:get", "Show a task."),
         "cancel": CommandPlace("calling.task:cancel", "End a task before it is done."),
@@ -53,7 +59,8 @@ def about(run: Invocation, task_id: str) -> str:
 @TASK_ID
 @HISTORY
 @UNTIL
-def get(run: Invocation, task_id: str, history: int | None, until: Any) -> None:
+@FAIL
+def get(run: Invocation, task_id: str, history: int | None, until: Any, fail: bool) -> None:
     """Show a task; with --wait, once it rests."""
     from dragoman.cli.session import Session, talk
 
@@ -75,7 +82,8 @@ def get(run: Invocation, task_id: str, history: int | None, until: Any) -> None:
             found = await agent.get(task_id, history=history)
         show(session, found, history=history is not None)
 
-    talk(run, work)
+    talk(run, work, live=run.settings.wait)
+    check_outcome(run, fail=fail)
 
 
 def show(
@@ -118,13 +126,14 @@ def cancel(run: Invocation, task_id: str) -> None:
             found = answer.task or found
         show(session, found, canceled=True)
 
-    talk(run, work)
+    talk(run, work, live=run.settings.wait)
 
 
 @command("subscribe", defaults={"wait": "true"})
 @TASK_ID
 @UNTIL
-def subscribe(run: Invocation, task_id: str, until: Any) -> None:
+@FAIL
+def subscribe(run: Invocation, task_id: str, until: Any, fail: bool) -> None:
     """Follow a task until it rests; with --stream, show each event."""
     from dragoman.cli.calling.send import follow
     from dragoman.cli.session import Session, talk
@@ -150,7 +159,8 @@ def subscribe(run: Invocation, task_id: str, until: Any) -> None:
             else:
                 show(session, found)
 
-    talk(run, work)
+    talk(run, work, live=True)
+    check_outcome(run, fail=fail)
 
 
 @command("list")
@@ -193,7 +203,7 @@ def list_(
             page = await session.agent.page(page_token=token, **query)
             if session.settings.stream and session.out.is_json:
                 _lines(session, page)
-            elif not session.out.is_json:
+            elif not session.out.is_json and not session.out.is_table:
                 _records(session, page, history is not None)
             pages.append(page)
             if not walks or not page.next_page_token or page.next_page_token == token:
@@ -201,6 +211,8 @@ def list_(
             token = page.next_page_token
         if session.out.is_json and not session.settings.stream:
             session.out.json(_document(pages, walks))
+        elif session.out.is_table:
+            _table(session, pages, "" if walks else pages[-1].next_page_token)
         elif not session.out.is_json:
             session.out.field("Next-Page", "" if walks else pages[-1].next_page_token)
 
@@ -217,6 +229,39 @@ def _lines(session: "Session", page: "TaskPage") -> None:
 def _records(session: "Session", page: "TaskPage", history: bool) -> None:
     for reply in page.tasks:
         session.out.task(reply.reading.task, history=history)
+
+
+_COLUMNS = (
+    Column("state", "state", "state"),
+    Column("task", "id", "id"),
+    Column("skill", "skill"),
+    Column("first words", "words"),
+    Column("age", "updated", "age"),
+    Column("cost", "cost", "number"),
+)
+
+
+def _table(session: "Session", pages: "list[TaskPage]", token: str) -> None:
+    rows = [_row(reply.reading.task) for page in pages for reply in page.tasks]
+    begin = command_about(session.run, "send", "<text>")
+    show_table(session.run, rows, token, _COLUMNS, f"no task is here yet; {begin} begins one")
+
+
+def _row(task: "Task") -> dict[str, Any]:
+    """Return what a table shows of a task: what it was asked for, as far as the agent shows that,
+    else what it said last."""
+    from dragoman.model.money import COST
+
+    status = task.status
+    first = task.history[0] if task.history else status.message
+    return {
+        "id": task.id,
+        "state": status.name,
+        "skill": first.metadata.get("skillId") if first is not None else None,
+        "words": first.text if first is not None else "",
+        "updated": status.timestamp,
+        "cost": task.metadata.get(COST),
+    }
 
 
 def _document(pages: "list[TaskPage]", walked: bool) -> bytes:

@@ -1,8 +1,10 @@
 """How a registered agent is shown to people and programs: nothing secret is in it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.terminal.table import Column
 
 # How members of the gateway's answers are called here; what is empty is left out of records.
 _MEMBERS = {
@@ -42,6 +44,18 @@ _LABELS = {
 }
 
 
+COLUMNS = (
+    Column("health", "health", "state"),
+    Column("agent", "name", "id"),
+    Column("skills", "skills"),
+    Column("description", "description"),
+    Column("trust", "trust", "number"),
+    Column("price", "price", "number"),
+    Column("tags", "tags"),
+    Column("seen", "lastSeenAt", "age"),
+)
+
+
 def item_of(agent: dict[str, Any], *, card: bool = True) -> dict[str, Any]:
     """Return an agent of the gateway's, with its card if that is wanted."""
     item = {ours: agent.get(theirs) for theirs, ours in _MEMBERS.items()}
@@ -63,6 +77,24 @@ def described(body: dict[str, Any]) -> dict[str, Any]:
     elif "credential" in item:
         item["credential"] = "none"
     return item
+
+
+def tell_unpaid(run: Invocation, items: Sequence[dict[str, Any]]) -> None:
+    """Say why no caller paid: calls of one's own agents cost nothing, whatever their price."""
+    own = [item["name"] for item in items if item.get("isMine") and _is_priced(item.get("price"))]
+    if own and not run.out.is_json:
+        run.out.note(
+            "Note",
+            f"your own calls of {', '.join(own)} cost nothing, as you would pay yourself; "
+            "other callers pay the price",
+        )
+
+
+def _is_priced(price: Any) -> bool:
+    try:
+        return float(price or 0) > 0
+    except (TypeError, ValueError):
+        return False
 
 
 def show_record(run: Invocation, item: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dragoman.cli.failures import usage
-from dragoman.cli.gateway.agent_items import described, item_of, show_record
+from dragoman.cli.gateway.agent_items import COLUMNS, described, item_of, show_record, tell_unpaid
 from dragoman.cli.gateway.agent_options import (
     DESCRIPTION,
     DRY_RUN,
@@ -122,7 +122,15 @@ def list_(
     )
     items = [item_of(agent, card=False) for agent in found["agents"]]
     token = next_token(offset, len(items), found["total"])
-    show_page(run, items, token, lambda item: show_record(run, item))
+    show_page(
+        run,
+        items,
+        token,
+        lambda item: show_record(run, item),
+        columns=COLUMNS,
+        empty="no agent is registered; `dragoman agents register <url>` registers one",
+    )
+    tell_unpaid(run, items)
 
 
 @command("show")
@@ -243,6 +251,7 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
         run.out.json(item)
     else:
         show_record(run, item)
+    tell_unpaid(run, [item])
     if item.get("pendingReason"):
         run.out.warn(f"a later card is held: {item['pendingReason']}")
         run.out.note("Hint", f"dragoman agents show {item['name']} -o json")

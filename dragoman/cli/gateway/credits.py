@@ -20,6 +20,7 @@ from dragoman.cli.gateway.gateway_api import (
 )
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.operating.ledger import STATEMENT
 from dragoman.cli.own_options import PAGE_TOKEN, offset_of, own, show_page
 
 _KINDS = ("initial_grant", "purchase", "task_debit", "task_credit", "platform_fee", "refund")
@@ -80,7 +81,14 @@ def statement(
     found = api.ask("GET", "billing/transactions", query=query)
     items = [_line(one) for one in found["transactions"]]
     token = next_token(offset, len(items), found["total"])
-    show_page(run, items, token, lambda item: run.out.fields(item, _LABELS))
+    show_page(
+        run,
+        items,
+        token,
+        lambda item: run.out.fields(item, _LABELS),
+        columns=STATEMENT,
+        empty="nothing was paid, earned or bought by your account",
+    )
 
 
 def _line(one: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
 from dragoman.cli.own_options import PAGE_TOKEN, offset_of, own, show_page
+from dragoman.cli.terminal.table import Column
 
 _NONE = {"NOT_FOUND": "triggers list", "AGENT_NOT_FOUND": "agents list"}
 _FIELDS = (
@@ -132,7 +133,27 @@ def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None
     found = api.ask("GET", "triggers", query={"limit": limit, "offset": offset})
     items: list[dict[str, Any]] = found["triggers"]
     token = next_token(offset, len(items), found["total"])
-    show_page(run, items, token, lambda item: _record(run, item))
+    show_page(
+        run,
+        items,
+        token,
+        lambda item: _record(run, item),
+        columns=_COLUMNS,
+        empty="no trigger is defined; `dragoman triggers add --help` says how",
+    )
+
+
+_COLUMNS = (
+    Column("trigger", "id", "id"),
+    Column("name", "name"),
+    Column("agent", "agentId"),
+    Column("skill", "skillId"),
+    Column("schedule", "schedule/cron"),
+    Column("enabled", "enabled"),
+    Column("next", "nextDueAt", "age"),
+    Column("runs", "runs", "number"),
+    Column("last problem", "lastProblem"),
+)
 
 
 @command("show")

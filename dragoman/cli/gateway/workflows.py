@@ -13,6 +13,7 @@ from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
 from dragoman.cli.own_options import PAGE_TOKEN, budget, ending_in_order, offset_of, show_page
+from dragoman.cli.terminal.table import Column
 
 _NO_WORKFLOW = {"NOT_FOUND": "workflows list", "AGENT_NOT_FOUND": "agents list"}
 _ENDED = ("completed", "failed", "cancelled")
@@ -66,7 +67,21 @@ def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None
     found = api.ask("GET", "workflows", query={"limit": limit, "offset": offset})
     items: list[dict[str, Any]] = found["workflows"]
     token = next_token(offset, len(items), found["total"])
-    show_page(run, items, token, lambda item: _record(run, item))
+    show_page(
+        run,
+        items,
+        token,
+        lambda item: _record(run, item),
+        columns=_COLUMNS,
+        empty="no workflow is defined; `dragoman workflows create <file>` defines one",
+    )
+
+
+_COLUMNS = (
+    Column("workflow", "id", "id"),
+    Column("name", "name"),
+    Column("age", "created_at", "age"),
+)
 
 
 @command("show")

@@ -23,6 +23,7 @@ from dragoman.cli.own_options import (
     settings_of,
     show_page,
 )
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -98,7 +99,22 @@ def list_(
             raise _unreadable(path, error) from None
     page = found[:limit]
     token = str(page[-1].seq) if len(found) > limit else ""
-    show_page(run, [_item(line) for line in page], token, lambda item: _show(run, item))
+    items = [_item(line) for line in page]
+    show_page(
+        run, items, token, lambda item: _show(run, item), columns=_COLUMNS, empty="nothing fits"
+    )
+
+
+_COLUMNS = (
+    Column("line", "seq", "number"),
+    Column("age", "time", "age"),
+    Column("act", "act", "id"),
+    Column("outcome", "outcome"),
+    Column("who", "who"),
+    Column("object", "object"),
+    Column("reason", "reason"),
+    Column("count", "count", "number"),
+)
 
 
 def _item(line: "AuditLine") -> dict[str, Any]:

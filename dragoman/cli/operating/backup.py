@@ -40,7 +40,7 @@ def backup(run: Invocation, target: Path, store: str | None, force: bool) -> Non
         )
     progress = Progress(run.out)
     # What is half done is removed on the way out, whatever ends us.
-    with ending_in_order(), budget(run):
+    with run.out.waiting_for("copying the store"), ending_in_order(), budget(run):
         try:
             copy = back_up(
                 settings.store_path(), target.expanduser(), force=force, progress=progress.show
@@ -69,6 +69,9 @@ class Progress:
 
     def show(self, done: int, total: int) -> None:
         """Say how far it is."""
+        if self._out.is_live:
+            self._out.progress(f"copying the store  {100 * done // max(total, 1)} %")
+            return
         if time.monotonic() - self._shown_at > _OFTEN:
             self._shown_at = time.monotonic()
             self._out.note("Progress", f"{100 * done // max(total, 1)} %")

@@ -31,6 +31,7 @@ from dragoman.cli.operating.checks.findings import (
     warning,
 )
 from dragoman.cli.own_options import STORE_OPTION, budget, own
+from dragoman.cli.terminal.table import Column
 
 # Milliseconds by which a clock may be set back without harm.
 _JITTER = 2_000
@@ -377,11 +378,31 @@ def doctor(
             run.out.json(finding._asdict())
     elif run.out.is_json:
         run.out.json({"findings": [one._asdict() for one in findings], "summary": summary})
+    elif run.out.is_table:
+        _draw(run, findings, summary)
     else:
         _show(run, findings, summary)
     if strict and summary["problem"]:
         run.out.warn(f"{count(summary['problem'], 'problem')} found")
         sys.exit(1)
+
+
+_COLUMNS = (
+    Column("level", "level", "state"),
+    Column("check", "check", "id"),
+    Column("finding", "message"),
+)
+
+
+def _draw(run: Invocation, findings: list[Finding], summary: dict[str, int]) -> None:
+    run.out.table([finding._asdict() for finding in findings], _COLUMNS)
+    # Cut where the room is short: what has to be done is said in full.
+    for finding in findings:
+        if finding.level != "ok":
+            run.out.field(finding.check, run.redactor.text(finding.message))
+            run.out.field("Hint", finding.hint or "")
+    bad, doubtful = summary["problem"], summary["warning"]
+    run.out.write(f"{count(bad, 'problem')}, {count(doubtful, 'warning')}\n")
 
 
 def _show(run: Invocation, findings: list[Finding], summary: dict[str, int]) -> None:

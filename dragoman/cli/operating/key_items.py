@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
@@ -39,6 +40,18 @@ _SHOWN = """
     followedBy replaces replacedUntil file
     """.split()  # noqa: SIM905 - so many quoted words are harder to read
 _LABELS = {"createdAt": "Created", "expiresAt": "Expires", "revokedAt": "Revoked"}
+
+
+COLUMNS = (
+    Column("state", "state", "state"),
+    Column("key", "id", "id"),
+    Column("owner", "owner"),
+    Column("scopes", "scopes"),
+    Column("tenant", "tenant"),
+    Column("agent", "agent"),
+    Column("age", "createdAt", "age"),
+    Column("expires", "expiresAt", "age"),
+)
 
 
 def show_fields(run: Invocation, item: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.lifetime import Lifetime
-from dragoman.cli.operating.key_items import instant, item_of, show_fields, tell
+from dragoman.cli.operating.key_items import COLUMNS, instant, item_of, show_fields, tell
 from dragoman.cli.own_options import (
     LIMIT,
     PAGE_TOKEN,
@@ -156,7 +156,14 @@ def list_(
     first = ids.index(page_token) + 1 if page_token else 0
     page = found[first : first + limit]
     more = first + limit < len(found)
-    show_page(run, page, page[-1]["id"] if more else "", lambda item: show_fields(run, item))
+    show_page(
+        run,
+        page,
+        page[-1]["id"] if more else "",
+        lambda item: show_fields(run, item),
+        columns=COLUMNS,
+        empty="no key was made; `dragoman keys create --owner <name>` makes one",
+    )
 
 
 @command("show")

@@ -24,6 +24,7 @@ from dragoman.cli.own_options import (
     own,
     show_page,
 )
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -97,7 +98,20 @@ def balance(
             found = [("user", owner, one)]
     token = str(offset + limit) if len(found) > limit else ""
     items = [_account(*row) for row in found[:limit]]
-    show_page(run, items, token, lambda item: _fields(run, item))
+    if run.out.is_table:
+        for item in items:
+            if item["account"] == "user" and not item["owner"]:
+                item["owner"] = "(the local user)"
+    show_page(run, items, token, lambda item: _fields(run, item), columns=_ACCOUNTS)
+
+
+_ACCOUNTS = (
+    Column("account", "account"),
+    Column("owner", "owner"),
+    Column("available", "available", "number"),
+    Column("held", "held", "number"),
+    Column("total", "total", "number"),
+)
 
 
 def _account(kind: str, owner: str, found: "Balance") -> dict[str, Any]:
@@ -140,7 +154,25 @@ def statement(
         found = wait(ledger.statement(owner or "", kinds, limit=limit + 1, before=before)).lines
     page = found[:limit]
     token = str(page[-1].number) if len(found) > limit else ""
-    show_page(run, [_line(line) for line in page], token, lambda item: _fields(run, item))
+    show_page(
+        run,
+        [_line(line) for line in page],
+        token,
+        lambda item: _fields(run, item),
+        columns=STATEMENT,
+        empty="nothing was paid, earned or bought by this account",
+    )
+
+
+STATEMENT = (
+    Column("age", "time", "age"),
+    Column("kind", "kind"),
+    Column("amount", "amount", "number"),
+    Column("held", "held", "number"),
+    Column("balance", "balanceAfter", "number"),
+    Column("memo", "memo"),
+    Column("reference", "reference", "id"),
+)
 
 
 def _line(line: "StatementLine") -> dict[str, Any]:

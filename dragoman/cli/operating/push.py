@@ -27,6 +27,7 @@ from dragoman.cli.own_options import (
     settings_of,
     show_page,
 )
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
@@ -87,6 +88,18 @@ class DeadLetterFile:
         return "disabled" if push.failing_since and push.cursor < self.last[push.number] else ""
 
 
+_COLUMNS = (
+    Column("state", "state", "state"),
+    Column("push", "id", "id"),
+    Column("receiver", "receiver"),
+    Column("behind", "behind", "number"),
+    Column("tries", "tries", "number"),
+    Column("next try", "nextAt", "age"),
+    Column("age", "since|at", "age"),
+    Column("problem", "problem"),
+)
+
+
 @command("list")
 @STORE_OPTION
 @LIMIT
@@ -107,6 +120,8 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
         page,
         page[-1]["id"] if more else "",
         lambda item: run.out.fields(item, {"nextAt": "Next-Try"}, _SHOWN),
+        columns=_COLUMNS,
+        empty="every receiver has what it should have; there is no dead letter",
     )
     if not settings_of(run, store=store).push.enabled:
         run.out.warn("push is off (DRAGOMAN_PUSH): a server with this setting posts none")

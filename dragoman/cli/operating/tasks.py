@@ -6,7 +6,7 @@ what only we know is in their metadata, under names that begin with `dragoman:`.
 
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -24,7 +24,9 @@ from dragoman.cli.own_options import (
     kept_by,
     own,
     show_page,
+    show_table,
 )
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -46,7 +48,9 @@ _AT_ONCE = 500
 
 tasks = Group(
     "tasks",
-    help="Look into our own store: its tasks and their logs.",
+    help="The tasks in the store of this machine, and their logs, read without asking a server. "
+    "An agent is asked for its tasks by `dragoman task`.",
+    elsewhere=dict.fromkeys(("get", "cancel", "subscribe", "download", "push-config"), "task"),
     places={
         "list": CommandPlace("operating.tasks:list_", "List tasks, the latest first."),
         "show": CommandPlace("operating.tasks:show", "Show a task."),
@@ -115,15 +119,61 @@ def list_(
 ) -> None:
     """List tasks, the latest first; --task-id and --context-id choose among them too."""
     task_filter = _query(run, agent, status, _milliseconds(since) if since else 0)
+    texts: dict[int, dict[str, str]] = {}
     with _reading(run, store) as (reading, wait):
         if run.settings.task_id:
             lines = wait(reading.find(run.settings.task_id, agent))
             found = [line for line in lines if _is(line, task_filter)]
         else:
             found = wait(reading.page(task_filter, limit + 1, _after(page_token)))
-    page = found[:limit]
+        page = found[:limit]
+        if run.out.is_table:
+            texts = {line.number: wait(_texts(reading, line)) for line in page}
     token = f"{page[-1].status_at}.{page[-1].number}" if len(found) > limit else ""
+    if run.out.is_table:
+        costs = _costs(run, store, page)
+        rows = [_item(line) | texts[line.number] | {"cost": costs.get(line)} for line in page]
+        show_table(run, rows, token, _COLUMNS, _NO_TASKS)
+        return
     show_page(run, [_item(line) for line in page], token, lambda item: _record(run, item))
+
+
+_COLUMNS = (
+    Column("state", "status/state", "state"),
+    Column("task", "id", "id"),
+    Column("agent", "metadata/dragoman:agent"),
+    Column("skill", "skill"),
+    Column("first words", "words"),
+    Column("age", "status/timestamp", "age"),
+    Column("cost", "cost", "number"),
+)
+_NO_TASKS = "no task is here yet; `dragoman send -a <ref> <text>` begins one"
+
+
+async def _texts(reading: "TaskInspection", line: "TaskLine") -> dict[str, str]:
+    """Return what a task began with: of the first events alone, however long it is."""
+    from dragoman.server.operator.task_items import FIRST_BYTES, FIRST_EVENTS, opening_texts
+
+    log = await reading.read(line.number, after=0, limit=FIRST_EVENTS, size=FIRST_BYTES)
+    texts = opening_texts(log)
+    return {"words": texts.said, "skill": texts.skill}
+
+
+def _costs(run: Invocation, store: str | None, page: "list[TaskLine]") -> "dict[TaskLine, str]":
+    """Return what tasks of a gateway cost; a store that no gateway uses has no prices."""
+    from dragoman.errors import ConfigError
+    from dragoman.gateway.delivery.forwarding import NAME
+    from dragoman.model.money import credits_text
+    from dragoman.stores.tools import accounting_of
+
+    if not (paid := [line for line in page if line.agent == NAME]):
+        return {}
+    found: dict[TaskLine, str] = {}
+    with suppress(ConfigError), accounting_of(kept_by(run, store)) as (accounting, wait):
+        for line in paid:
+            for facts in wait(accounting.ledger.facts(line.task_id))[:1]:
+                found[line] = credits_text(facts.order.cost)
+    return found
 
 
 def _after(token: str) -> tuple[int, int] | None:

@@ -29,6 +29,7 @@ from dragoman.cli.own_options import (
     own,
     show_page,
 )
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -122,7 +123,26 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
     with reading(run, store) as file:
         page, has_more = file.wait(file.page(first, limit))
     items = [one.document() for one in page]
-    show_page(run, items, str(first + limit) if has_more else "", lambda item: _record(run, item))
+    token = str(first + limit) if has_more else ""
+    show_page(
+        run,
+        items,
+        token,
+        lambda item: _record(run, item),
+        columns=_COLUMNS,
+        empty="no agent is registered; `dragoman agents register <url>` registers one",
+    )
+
+
+_COLUMNS = (
+    Column("agent", "agentName", "id"),
+    Column("trust", "trustScore", "number"),
+    Column("badge", "badge"),
+    Column("completed", "taskStats/completed", "number"),
+    Column("failed", "taskStats/failed", "number"),
+    Column("rating", "ratingStats/avgRating", "number"),
+    Column("ratings", "ratingStats/count", "number"),
+)
 
 
 @command("show")

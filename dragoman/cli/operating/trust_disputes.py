@@ -28,6 +28,7 @@ from dragoman.cli.own_options import (
     own,
     show_page,
 )
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -70,7 +71,23 @@ def disputes(
     else:
         items, more = _of_file(run, store, limit, offset)
     token = str(offset + len(items)) if more else ""
-    show_page(run, items, token, lambda item: _record(run, item, gateway))
+    show_page(
+        run,
+        items,
+        token,
+        lambda item: _record(run, item, gateway),
+        columns=_COLUMNS,
+        empty="no dispute waits for a decision",
+    )
+
+
+_COLUMNS = (
+    Column("task", "taskId", "id"),
+    Column("agent", "agentName|agentId"),
+    Column("requester", "requester"),
+    Column("reason", "reason"),
+    Column("age", "openedAt", "age"),
+)
 
 
 def _of_file(

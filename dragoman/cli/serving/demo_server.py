@@ -9,7 +9,7 @@ from dragoman.cli.grammar import Command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 from dragoman.cli.serving.mock import offered
-from dragoman.cli.serving.script_options import PLAYING, place_of, serve
+from dragoman.cli.serving.script_options import PLAYING, leave, place_of, serve
 
 _AUTH = (
     "none",
@@ -82,4 +82,5 @@ def demo_server(
         sign_key=sign_key,
     )
     has_secret = auth not in ("none", "mtls")
-    serve(run, agent, place, **({"secret": agent.script.access.secret} if has_secret else {}))
+    secret = {"secret": agent.script.access.secret} if has_secret else {}
+    leave(serve(run, agent, place, **secret))

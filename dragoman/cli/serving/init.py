@@ -13,7 +13,38 @@ from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import own
 
-_TEMPLATES = ("agent", "client")
+# What each is, and the lines that try it; a line may name the module.
+_TEMPLATES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "agent": ("an agent", ("dragoman serve {module}.py", 'dragoman send -a 127.0.0.1:8000 "Ada"')),
+    "client": (
+        "a program that calls agents",
+        ("dragoman up", 'python {module}.py 127.0.0.1:8000 "hello"'),
+    ),
+    "gateway": (
+        "an agent behind a gateway",
+        (
+            "dragoman up --no-demo",
+            "dragoman serve {module}.py --port 9001",
+            "dragoman agents register http://127.0.0.1:9001 --price 0.5 --default",
+            'dragoman send -a 127.0.0.1:8000 "Ada"',
+        ),
+    ),
+    "pair": (
+        "an agent that has another one work",
+        ("dragoman serve {module}.py", 'dragoman send -a 127.0.0.1:8000 "one two three"'),
+    ),
+    "approval": (
+        "an agent that asks before it acts",
+        ("dragoman serve {module}.py", 'dragoman chat -a 127.0.0.1:8000 "250"'),
+    ),
+    "mcp": (
+        "the tools of an MCP server as an agent",
+        (
+            "dragoman serve {module}.py",
+            "dragoman send -a 127.0.0.1:8000 --data '{{\"celsius\": 20}}'",
+        ),
+    ),
+}
 _SKILL = Path(".agents", "skills", "dragoman")
 # Goes into Python and TOML as it is.
 _TITLE = re.compile(r"[^\x00-\x1f\x7f\"'\\$`]{1,80}")
@@ -24,8 +55,9 @@ _TITLE = re.compile(r"[^\x00-\x1f\x7f\"'\\$`]{1,80}")
 @own(
     "--template",
     default="agent",
-    metavar="<agent|client>",
-    help="What to begin: an agent, or a program that calls agents.",
+    metavar=f"<{'|'.join(_TEMPLATES)}>",
+    help="What to begin: "
+    + ", ".join(f"{about} ({name})" for name, (about, _) in _TEMPLATES.items()),
 )
 @own("--name", default="", metavar="<name>", help="Its name (the folder's).")
 @own("--skill", switch=True, help="Also install the skill that tells assistants how to use us.")
@@ -41,8 +73,6 @@ def init(
     dry_run: bool,
 ) -> None:
     """Begin a project in DIR: code, a test that calls it, and a page that says how to run both."""
-    if template == "gateway":
-        raise usage("--template gateway: there is no gateway yet; agent and client there are")
     if template not in _TEMPLATES:
         raise usage(f"--template must be one of {', '.join(_TEMPLATES)}")
     root = Path(folder).expanduser()
@@ -120,14 +150,8 @@ def _next(root: Path, template: str, module: str) -> list[str]:
     import shlex
 
     enter = [] if root == Path() else [f"cd {shlex.quote(str(root))}"]
-    if template == "client":
-        return [*enter, "pytest", "dragoman up", f'python {module}.py 127.0.0.1:8000 "hello"']
-    return [
-        *enter,
-        "pytest",
-        f"dragoman serve {module}.py",
-        'dragoman send -a 127.0.0.1:8000 "Ada"',
-    ]
+    lines = [line.format(module=module) for line in _TEMPLATES[template][1]]
+    return [*enter, "python -m unittest discover tests", *lines]
 
 
 def _show(run: Invocation, root: Path, files: list[Path], following: list[str]) -> None:

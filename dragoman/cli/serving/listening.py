@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import Duration, added, own, settings_of
 
@@ -14,6 +17,24 @@ if TYPE_CHECKING:
     from dragoman.server.app import App
     from dragoman.server.process.run import Ready
 
+# What many type instead of --listen.
+HOST_PORT = (
+    own(
+        "--host",
+        default="",
+        in_environment=False,
+        metavar="<host>",
+        help="The host to listen on, instead of --listen (127.0.0.1).",
+    ),
+    own(
+        "--port",
+        type=click.IntRange(0, 65535),
+        in_environment=False,
+        metavar="<port>",
+        help="The port to listen on, instead of --listen; 0 takes a free one.",
+    ),
+)
+
 LISTENING = added(
     [
         own(
@@ -21,6 +42,13 @@ LISTENING = added(
             multiple=True,
             metavar="<host:port>",
             help="Address to listen on, port 0 takes a free one (127.0.0.1:8000). Repeatable.",
+        ),
+        *HOST_PORT,
+        own(
+            "--quiet",
+            switch=True,
+            in_environment=False,
+            help="Log warnings and errors alone: no line for each task and refused login.",
         ),
         own(
             "--grpc-listen",
@@ -133,9 +161,27 @@ def served(
 
     check_collector(run)
     check_names({**run.settings.environment, **run.environment})
-    places, ways = ",".join(listen) or None, ",".join(auth) or None
+    places, ways = ",".join(places_of(listen, values)) or None, ",".join(auth) or None
+    if values.pop("quiet", False):
+        if values.get("log_level") in ("debug", "info"):
+            raise usage("--quiet and --log-level contradict each other")
+        values["log_level"] = values.get("log_level") or "warning"
     grpc = ",".join(values.get("grpc_listen", ())) or None
     return settings_of(run, **(values | {"listen": places, "auth": ways, "grpc_listen": grpc}))
+
+
+def places_of(
+    listen: Sequence[str], values: dict[str, Any], otherwise: int = 8000
+) -> Sequence[str]:
+    """Return where to listen: as --listen says, or --host and --port, which are taken out."""
+    host, port = values.pop("host", ""), values.pop("port", None)
+    if not host and port is None:
+        return listen
+    source = click.get_current_context().get_parameter_source("listen")
+    if listen and source is click.core.ParameterSource.COMMANDLINE:
+        raise usage("--listen has host and port already; leave out --host and --port")
+    shown = f"[{host}]" if ":" in host and not host.startswith("[") else host or "127.0.0.1"
+    return [f"{shown}:{otherwise if port is None else port}"]
 
 
 def with_console(make: "Callable[..., App]") -> "Callable[..., App]":

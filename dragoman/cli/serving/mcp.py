@@ -79,7 +79,7 @@ def mcp(
 
     check_installed()
     offers = _gateway(run, gateway, admin_token) if gateway else _agents(run, refs)
-    if not _is_typed("listen"):
+    if not any(map(_is_typed, ("listen", "host", "port"))):
         _on_stdio(offers)
         return
     if idle := [name for name in _IDLE if _is_typed(name)]:

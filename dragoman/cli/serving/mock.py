@@ -9,7 +9,7 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
-from dragoman.cli.serving.script_options import PLAYING, place_of, serve
+from dragoman.cli.serving.script_options import PLAYING, leave, place_of, serve
 
 
 @command("mock")
@@ -53,11 +53,14 @@ def mock(
     if run.settings.transport:
         changed["card"] = msgspec.structs.replace(played.card, bindings=offered(run), interfaces=[])
     agent = ScriptedAgent(msgspec.structs.replace(played, **changed))
-    serve(run, agent, place, agent=played.card.name)
+    leave(serve(run, agent, place, agent=played.card.name))
 
 
 def offered(run: Invocation) -> list[str]:
     """Return the bindings to offer."""
-    if "GRPC" in run.settings.transport:
-        raise usage("grpc cannot be played: --transport jsonrpc or rest")
+    from dragoman.model.card import GRPC
+    from dragoman.server.process.grpc_serving import is_installed
+
+    if GRPC in run.settings.transport and not is_installed():
+        raise usage("gRPC is not installed: pip install 'dragoman[grpc]'")
     return run.settings.transport

@@ -10,7 +10,7 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
-from dragoman.cli.serving.script_options import PLAYING, place_of, ready
+from dragoman.cli.serving.script_options import PLAYING, leave, place_of, ready
 
 if TYPE_CHECKING:
     # Brings the server: loaded when one is started.
@@ -62,7 +62,8 @@ async def _record(
         try:
             async with serving(recorder, place) as url:
                 ready(run, url, {"cassette": str(save)})
-                await stop.wait()
+                number = await stop
         finally:
             writer.close()
         run.out.note("Recorded", f"{recorder.count} exchanges in {save}")
+    leave(number)

@@ -9,7 +9,7 @@ import click
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
-from dragoman.cli.serving.script_options import PLAYING, place_of, serve
+from dragoman.cli.serving.script_options import PLAYING, leave, place_of, serve
 
 if TYPE_CHECKING:
     from dragoman.testing.cassettes.cassette import Cassette
@@ -59,9 +59,10 @@ def replay(
     from dragoman.testing.cassettes.replayer import Replayer
 
     app = Replayer(recorded, match=cast("Match", match), speed=speed)
-    serve(run, app, place_of(given), exchanges=len(recorded.exchanges))
+    number = serve(run, app, place_of(given), exchanges=len(recorded.exchanges))
     for request in app.missed:
         run.out.warn(f"no recording fits {request.method} {request.path}")
+    leave(number)
 
 
 async def _compare(run: Invocation, cassette: "Cassette", ref: str, *, strict: bool) -> None:

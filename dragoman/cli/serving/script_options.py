@@ -1,11 +1,15 @@
 """What commands that play an agent share: where they listen, and how they say that they do."""
 
+import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import added, own
+from dragoman.cli.serving.listening import HOST_PORT, places_of
 
 if TYPE_CHECKING:
     # Brings the server: loaded when one is started.
@@ -19,6 +23,7 @@ PLAYING = added(
             metavar="<host:port>",
             help="Address to listen on, port 0 takes a free one.",
         ),
+        *HOST_PORT,
         own(
             "--public-url",
             default="",
@@ -43,12 +48,13 @@ PLAYING = added(
 )
 
 
-def place_of(given: Mapping[str, Any]) -> "ListenAddress":
+def place_of(given: dict[str, Any]) -> "ListenAddress":
     """Return where to listen."""
     from dragoman.config import load_settings
     from dragoman.testing.scripted.serve import ListenAddress
 
-    (host, port), *others = load_settings({}, listen=given["listen"]).addresses()
+    listen = ",".join(places_of([given["listen"]], given, otherwise=0))
+    (host, port), *others = load_settings({}, listen=listen).addresses()
     if others:
         raise usage("--listen takes one address here")
     place = ListenAddress(
@@ -76,8 +82,14 @@ def ready(run: Invocation, url: str, more: Mapping[str, Any]) -> None:
         run.out.field(name.capitalize(), str(value))
 
 
-def serve(run: Invocation, app: "App", place: "ListenAddress", **more: Any) -> None:
-    """Serve an app until a signal; says where once it can be called."""
+def serve(run: Invocation, app: "App", place: "ListenAddress", **more: Any) -> int:
+    """Serve an app until a signal, and return which it was; says where once it can be called."""
     from dragoman.testing.scripted.serve import run as serve_app
 
-    serve_app(app, place, lambda url: ready(run, url, more))
+    return serve_app(app, place, lambda url: ready(run, url, more))
+
+
+def leave(number: int) -> None:
+    """End the command after a signal: Ctrl-C is told from an orderly stop."""
+    if number == signal.SIGINT:
+        raise click.exceptions.Exit(128 + number)

@@ -1,8 +1,8 @@
 """Agent cards by reference: fetched, read leniently, and kept as long as HTTP allows.
 
-A card is asked for again with its validators once it is stale, and a stale one is never used
-because the agent is away. How documents are kept is in `cache`, what a reference stands for in
-`references`.
+A card is asked for again with its validators once it is stale, that of an agent on this machine
+each time, and a stale one is never used because the agent is away. How documents are kept is in
+`cache`, what a reference stands for in `references`.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from dragoman.client.cards.references import (
     in_catalog,
     without_fragment,
 )
+from dragoman.client.credentials.origins import is_loopback
 from dragoman.client.http import Http, read_all, wish
 from dragoman.dialects import card_check
 from dragoman.dialects import cards as dialect
@@ -88,8 +89,17 @@ class _CardRequest(msgspec.Struct, frozen=True):
     most: int
 
     @property
+    def is_local(self) -> bool:
+        """Whether the agent is on this machine: one that is being written has another card at each
+        start, and asking it costs nothing."""
+        try:
+            return is_loopback(read_target(self.url))
+        except NotCanonical:
+            return False
+
+    @property
     def key(self) -> CacheKey:
-        is_public = not self.identity and not self.headers
+        is_public = not self.identity and not self.headers and not self.is_local
         return CacheKey(self.url, self.version, self.identity, is_public=is_public)
 
 
@@ -250,7 +260,9 @@ class Cards:
         no request was made."""
         cached = await self._cache.load(card_request.key, card_request.most)
         now = self._clock.now()
-        is_kept = cached is not None and not fresh and cached.is_fresh(now)
+        is_kept = (
+            cached is not None and not fresh and cached.is_fresh(now) and not card_request.is_local
+        )
         if cached is None or not is_kept:
             cached = await self._asked_for(http, card_request, cached, fresh, is_host)
         try:

@@ -33,8 +33,10 @@ __all__ = [
 _HOMES = {"A2AClient": "client", "A2AServer": "server"}
 
 
-def __getattr__(name: str) -> Any:
-    # Loaded when used: a caller needs no server, and a server no client.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'records')}"), name)
+if not TYPE_CHECKING:
+    # Hidden from type checkers: they would take every unknown name for one that is found here.
+    def __getattr__(name: str) -> Any:
+        # Loaded when used: a caller needs no server, and a server no client.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'records')}"), name)

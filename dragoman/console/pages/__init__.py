@@ -22,6 +22,7 @@ from dragoman.console.visit import Page
 
 
 class _Row(NamedTuple):
+    path: str
     pattern: re.Pattern[str]
     page: Page
     is_form: bool
@@ -29,7 +30,12 @@ class _Row(NamedTuple):
 
 def _row(path: str, page: Page, *, is_form: bool = False) -> _Row:
     """Return a row of the table; `{name}` stands for one segment of a path."""
-    return _Row(re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)), page, is_form)
+    return _Row(
+        path.replace("\\", ""),
+        re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)),
+        page,
+        is_form,
+    )
 
 
 _TABLE = [
@@ -57,16 +63,28 @@ _TABLE = [
     _row("/agents/{name}", agent.send, is_form=True),
     _row("/agents/{name}/probe", agent.probe, is_form=True),
     _row("/agents/{name}/accept", agent.accept, is_form=True),
+    _row("/agents/{name}/pause", agent.pause, is_form=True),
+    _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),
     _row("/delivery", delivery.show),
+    _row("/delivery/drop", delivery.drop, is_form=True),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),
     _row("/money", money.show),
+    _row("/money/receipts/{task}", money.receipt),
+    _row("/money/accept", money.accept, is_form=True),
+    _row("/money/dispute", money.dispute, is_form=True),
     _row("/money/refund", money.refund, is_form=True),
     _row("/money/resolve", money.resolve, is_form=True),
     _row("/system", system.show),
+    _row("/system/keys/{id}/revoke", system.revoke_key, is_form=True),
     _row("/docs", docs.show),
     _row("/docs", docs.send, is_form=True),
 ]
+
+
+def paths() -> list[str]:
+    """Return the paths of all pages that are read."""
+    return [row.path for row in _TABLE if not row.is_form]
 
 
 def find(path: str, *, is_form: bool = False) -> tuple[Page, Mapping[str, str]] | None:

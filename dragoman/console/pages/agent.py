@@ -18,6 +18,11 @@ from dragoman.model.identity import MessageId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.transports import rest
 
+# Tasks that are shown, and at how many of the latest is looked for them.
+_TASKS = 8
+_LOOKED_AT = 100
+_LIVE = ("agent_head", "agent_tasks")
+
 
 async def _found(visit: Visit) -> dict[str, Any]:
     """Return the agent of the address: of the registry, or of this process."""
@@ -42,12 +47,14 @@ async def _context(visit: Visit) -> dict[str, Any]:
         except ApiFailed:
             trust = None
     pending = record and record.get("pending_card")
-    latest = await visit.api.get("/tasks", agent=visit.params["name"], limit=8)
+    latest = await _latest(visit, record)
     return {
         "agent": agent,
+        "at": f"/agents/{quote(agent['slug'], safe='')}",
+        "can_act": record is not None and (record["is_mine"] or visit.is_operator),
         "trust": trust,
         "pending": markup.difference(agent["card"], pending) if pending else "",
-        "tasks": await rows(visit, latest["items"]),
+        "tasks": await rows(visit, latest),
         "base_url": _address(visit, agent),
         "views": [(key, view.name) for key, view in VIEWS.items()],
         "chosen": visit.field("view") or "1.0",
@@ -56,6 +63,15 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "forms": {one["id"]: _form(one) for one in agent["skills"]},
         "exchange": None,
     }
+
+
+async def _latest(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return its latest tasks: those that it has here, or those that the gateway gave to it, as far
+    as they are among the latest of all."""
+    if record is None:
+        return (await visit.api.get("/tasks", agent=visit.params["name"], limit=_TASKS))["items"]
+    found = (await visit.api.get("/tasks", agent=visit.me["agents"][0], limit=_LOOKED_AT))["items"]
+    return [one for one in found if one["to"] == record["id"]][:_TASKS]
 
 
 def _form(skill: dict[str, Any]) -> form_fields.Field | None:
@@ -75,7 +91,7 @@ def _path(agent: dict[str, Any]) -> str:
 async def show(visit: Visit) -> Answer:
     """Draw the agent."""
     context = await _context(visit)
-    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0)
 
 
 async def send(visit: Visit) -> Answer:
@@ -87,7 +103,7 @@ async def send(visit: Visit) -> Answer:
         context["problem"] = problem
         return DrawnPage("agent.html", context["agent"]["name"], context, status=422)
     context["exchange"] = await _exchange(visit, context["agent"], view, message)
-    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0)
 
 
 def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:
@@ -175,6 +191,17 @@ async def probe(visit: Visit) -> Answer:
 async def accept(visit: Visit) -> Answer:
     """Accept the card that is held."""
     return await _act(visit, "POST", "/accept", {"digest": visit.field("digest")}, "Accepted.")
+
+
+async def pause(visit: Visit) -> Answer:
+    """Have it get no further tasks."""
+    paused = {"isPaused": True}
+    return await _act(visit, "PATCH", "", paused, "Paused: it gets no further tasks.")
+
+
+async def resume(visit: Visit) -> Answer:
+    """Have it get tasks again."""
+    return await _act(visit, "PATCH", "", {"isPaused": False}, "It gets tasks again.")
 
 
 async def remove(visit: Visit) -> Answer:

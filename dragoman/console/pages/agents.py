@@ -3,6 +3,7 @@
 from typing import Any, cast
 from urllib.parse import quote
 
+from dragoman.console import markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
@@ -50,6 +51,7 @@ def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
         "trust": None,
         "seen": "",
         "endpoint": "",
+        "is_paused": False,
         "record": None,
     }
 
@@ -69,6 +71,7 @@ def registered(record: dict[str, Any]) -> dict[str, Any]:
         "trust": record["trust_score"],
         "seen": record.get("last_seen_at") or "",
         "endpoint": record["endpoint"],
+        "is_paused": record["is_paused"],
         "record": record,
     }
 
@@ -88,14 +91,34 @@ def spoken(card: dict[str, Any]) -> list[str]:
 
 
 async def register(visit: Visit) -> Answer:
-    """Register an agent by its address."""
+    """Register an agent by its address, or show what that would come to."""
     endpoint = visit.field("endpoint").strip()
+    body = {"endpoint": endpoint}
     try:
-        made = await visit.api.gateway("POST", "/agents", {"endpoint": endpoint})
+        if visit.field("preview"):
+            found = await visit.api.gateway("POST", "/agent-previews", body)
+            return await _redrawn(visit, endpoint, preview=await _preview(visit, found))
+        made = await visit.api.gateway("POST", "/agents", body)
     except ApiFailed as error:
-        drawn = await show(visit)
-        assert isinstance(drawn, DrawnPage), "the list is drawn"
-        drawn.context |= {"problem": error.message, "endpoint": endpoint}
-        drawn.status = 422
-        return drawn
+        return await _redrawn(visit, endpoint, 422, problem=error.message)
     return Redirect(f"/agents/{quote(made['slug'])}", "Registered.")
+
+
+async def _redrawn(visit: Visit, endpoint: str, status: int = 200, **more: Any) -> DrawnPage:
+    drawn = await show(visit)
+    assert isinstance(drawn, DrawnPage), "the list is drawn"
+    drawn.context |= {"endpoint": endpoint, **more}
+    drawn.status = status
+    return drawn
+
+
+async def _preview(visit: Visit, found: dict[str, Any]) -> dict[str, Any]:
+    """Return an agent as it would be, and how its card differs from that of one's agent there."""
+    agent = registered(found["agent"])
+    preview: dict[str, Any] = {"agent": agent, "is_taken": found["is_name_taken"], "known": None}
+    if found["same_address"]:
+        name = found["same_address"][0]
+        known = await visit.api.gateway("GET", f"/agents/{quote(name, safe='')}")
+        preview["known"] = name
+        preview["difference"] = markup.difference(known.get("agent_card"), agent["card"])
+    return preview

@@ -1,5 +1,6 @@
 """Delivery: who is posted events to, what waits and why, and what was given up."""
 
+from dragoman.console.api import ApiFailed
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 
@@ -21,5 +22,17 @@ async def show(visit: Visit) -> Answer:
 
 async def retry(visit: Visit) -> Answer:
     """Have a receiver tried again."""
-    await visit.api.post(f"/receivers/{visit.params['number']}/retry")
+    done = await visit.api.post(f"/receivers/{visit.params['number']}/retry")
+    if done["result"] == "waits":
+        return Redirect("/delivery", "Another process delivers to it, and tries it when it is due.")
     return Redirect("/delivery", "It is tried again now.")
+
+
+async def drop(visit: Visit) -> Answer:
+    """Forget an event that a receiver never took."""
+    receiver, _, position = visit.field("letter").partition(" ")
+    if not (receiver.isdecimal() and position.isdecimal()):
+        raise ApiFailed(400, "This names no event.")
+    body = {"receiver": int(receiver), "position": int(position)}
+    await visit.api.post("/dead-letters/drop", body)
+    return Redirect("/delivery", "Dropped.")

@@ -1,5 +1,6 @@
 """A task as one file: HTML to read anywhere, JSON for programs, a cassette for tests."""
 
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -8,7 +9,7 @@ import msgspec
 
 from dragoman.console import assets, content
 from dragoman.console.api import ApiFailed
-from dragoman.console.pages.task import view_of
+from dragoman.console.pages.task import LONG, state_of, told_events, view_of
 from dragoman.console.rendering import render
 from dragoman.console.visit import Answer, Download, Visit
 from dragoman.dialects.v1_0 import V1_0
@@ -26,7 +27,7 @@ _CARD_PATH = "/.well-known/agent-card.json"
 
 
 async def _whole(visit: Visit) -> dict[str, Any]:
-    """Return everything that is known of a task."""
+    """Return what is known of a task, with as many events as fit into memory."""
     path = f"/tasks/{quote(visit.params['id'], safe='')}"
     view = await view_of(visit)
     state = await visit.api.get(f"{path}/state")
@@ -53,14 +54,49 @@ async def _events(visit: Visit, path: str) -> list[dict[str, Any]]:
 
 
 async def as_json(visit: Visit) -> Answer:
-    """Give one JSON file."""
-    body = msgspec.json.format(msgspec.json.encode(await _whole(visit)), indent=2)
-    return Download(f"task-{visit.params['id']}.json", "application/json", body)
+    """Give one JSON file with all events, however many: they are sent as they are read. Of a long
+    task they are all there is; folding them is up to the reader."""
+    path = f"/tasks/{quote(visit.params['id'], safe='')}"
+    view = await view_of(visit)
+    head: dict[str, Any] = {"exportedAt": datetime.now(UTC).isoformat(), "summary": view}
+    head["task"] = (await state_of(visit))["task"] if view["events"] <= LONG else None
+    head["position"] = view["events"]
+    name = f"task-{visit.params['id']}.json"
+    return Download(name, "application/json", pieces=_json_pieces(visit, path, head))
+
+
+async def _json_pieces(visit: Visit, path: str, head: dict[str, Any]) -> AsyncGenerator[bytes]:
+    yield msgspec.json.encode(head).removesuffix(b"}") + b',"events":[\n'
+    after, last = 0, head["position"]
+    while after < last:
+        page = await visit.api.get(f"{path}/events", after=after, limit=_WINDOW)
+        items = [item for item in page["items"] if item["position"] <= last]
+        if not items:
+            break
+        yield (b",\n" if after else b"") + b",\n".join(map(msgspec.json.encode, items))
+        after = items[-1]["position"]
+    yield b"\n]}\n"
+
+
+async def _told(visit: Visit) -> dict[str, Any]:
+    """Return what people read of a task: of a long one its first and its last events."""
+    view = await view_of(visit)
+    if view["events"] <= LONG:
+        return await _whole(visit)
+    events = await told_events(visit, view["events"])
+    return {
+        "exportedAt": datetime.now(UTC).isoformat(),
+        "summary": view,
+        "task": content.from_events(events),
+        "position": view["events"],
+        "events": events,
+        "isCut": True,
+    }
 
 
 async def as_html(visit: Visit) -> Answer:
     """Give one HTML file that needs nothing else: neither scripts nor this server."""
-    whole = await _whole(visit)
+    whole = await _told(visit)
     style = assets.assets()["console.css"].plain.decode()
     context = {
         **whole,

@@ -1,12 +1,15 @@
-"""Money: what one has, what was spent and earned, what is in escrow, and disputes for operators."""
+"""Money: what one has, what was spent and earned, what is in escrow, receipts, and disputes."""
 
 from typing import Any
 from urllib.parse import quote
 
 from dragoman.console.charts import chart
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+from dragoman.gateway.money.receipts import read_receipt
 
+JWKS_PATH = "/.well-known/jwks.json"
 _PAGE = 50
+_ESCROWS = 10
 
 
 async def show(visit: Visit) -> Answer:
@@ -16,6 +19,7 @@ async def show(visit: Visit) -> Answer:
     usage = await api.gateway("GET", "/billing/usage", period="30d")
     offset = int(number) if (number := visit.query.get("from", "")).isdecimal() else 0
     lines = await api.gateway("GET", "/billing/transactions", limit=_PAGE, offset=offset)
+    escrows = await api.gateway("GET", "/billing/escrow", limit=_ESCROWS)
     disputes: list[dict[str, Any]] = []
     if visit.is_operator:
         disputes = (await api.gateway("GET", "/disputes", limit=_PAGE))["disputes"]
@@ -29,21 +33,60 @@ async def show(visit: Visit) -> Answer:
         ),
         "totals": usage,
         "lines": lines["transactions"],
+        "escrows": escrows["escrows"],
+        "more_escrows": max(0, escrows["total"] - _ESCROWS),
         "next": link("/money", **{"from": offset + _PAGE}) if is_more else "",
         "disputes": disputes,
     }
     return DrawnPage("money.html", "Money", context, live=["money"])
 
 
+async def receipt(visit: Visit) -> Answer:
+    """Draw the receipt of a task, and say whether the key of this gateway signed it."""
+    task = quote(visit.params["task"], safe="")
+    found = await visit.api.gateway("GET", f"/tasks/{task}/receipt")
+    answer = await visit.api.send("GET", JWKS_PATH)
+    content, problem = None, ""
+    try:
+        content = read_receipt(found["receipt"], answer.object.get("keys", []))
+    except ValueError as error:
+        problem = str(error)
+    context = {"receipt": found["receipt"], "content": content, "problem": problem, "task": task}
+    return DrawnPage("receipt.html", "Receipt", context)
+
+
+def _task(visit: Visit) -> tuple[str, dict[str, str]]:
+    """Return the task of a form: its path, and its number, since several may have one id."""
+    return f"/tasks/{quote(visit.field('task'), safe='')}", {"number": visit.field("number")}
+
+
+async def accept(visit: Visit) -> Answer:
+    """Pay for a task that is in escrow."""
+    path, number = _task(visit)
+    await visit.api.gateway("POST", f"{path}/accept", **number)
+    return Redirect("/money", "Accepted and paid.")
+
+
 async def refund(visit: Visit) -> Answer:
     """Give back what a task brought in."""
-    await visit.api.gateway("POST", f"/tasks/{quote(visit.field('task'), safe='')}/refund")
+    path, number = _task(visit)
+    await visit.api.gateway("POST", f"{path}/refund", **number)
     return Redirect("/money", "Given back.")
+
+
+async def dispute(visit: Visit) -> Answer:
+    """Say that a task was not done."""
+    agent = quote(visit.field("agent"), safe="")
+    body: dict[str, Any] = {"taskId": visit.field("task"), "reason": visit.field("reason")}
+    if visit.field("number").isdecimal():
+        body["taskNumber"] = int(visit.field("number"))
+    await visit.api.gateway("POST", f"/trust/{agent}/dispute", body)
+    return Redirect("/money", "Disputed: an operator decides.")
 
 
 async def resolve(visit: Visit) -> Answer:
     """Decide a dispute."""
     task = quote(visit.field("task"), safe="")
-    outcome = visit.field("outcome")
-    await visit.api.gateway("POST", f"/disputes/{task}/resolve", {"outcome": outcome})
+    body = {"outcome": visit.field("outcome")}
+    await visit.api.gateway("POST", f"/disputes/{task}/resolve", body, number=visit.field("number"))
     return Redirect("/money", "Decided.")

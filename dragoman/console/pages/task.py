@@ -4,15 +4,19 @@ what it gave to others, and how it was at any position."""
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from dragoman.console import content, dialect_views, markup, timeline
+from dragoman.console.api import ApiFailed
 from dragoman.console.forms import answer_forms, read_answer
+from dragoman.console.pages.agents import card_of
 from dragoman.console.pages.tasks import row
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 from dragoman.model.identity import new_id
 
 _WINDOW = 50
 # A task with more events is long: it is told by its first and its last ones, not by all.
-_LONG = 5000
+LONG = 5000
 _LAST_EVENTS = 300
 _TABS = ("Conversation", "Timeline", "Raw", "Tree", "Scrubber")
 
@@ -42,7 +46,8 @@ async def view_of(visit: Visit) -> dict[str, Any]:
     return {**found.pop("task"), **found}
 
 
-async def _state(visit: Visit, position: int | None = None) -> dict[str, Any]:
+async def state_of(visit: Visit, position: int | None = None) -> dict[str, Any]:
+    """Return the task as of a position, or as it is."""
     task_id = quote(visit.params["id"], safe="")
     return await visit.api.get(f"/tasks/{task_id}/state", at=position)
 
@@ -57,19 +62,25 @@ async def conversation(visit: Visit) -> Answer:
         "said": said[-content.MOST_SHOWN :],
         "earlier": max(0, len(said) - content.MOST_SHOWN),
         "words": content.text_of(first)[:20_000],
-        "is_long": context["task"]["events"] > _LONG,
+        "is_long": context["task"]["events"] > LONG,
     }
     return DrawnPage("task.html", _title(context), context, live=["task_head", "conversation"])
 
 
 async def _told(visit: Visit, events: int) -> dict[str, Any]:
     """Return the task; of a long one what its first and its last events tell."""
-    if events <= _LONG:
-        return (await _state(visit))["task"]
+    if events <= LONG:
+        return (await state_of(visit))["task"]
+    return content.from_events(await told_events(visit, events))
+
+
+async def told_events(visit: Visit, upto: int) -> list[dict[str, Any]]:
+    """Return the first events of a long task, and the last ones up to a position."""
     path = f"/tasks/{quote(visit.params['id'], safe='')}/events"
-    first = await visit.api.get(path, limit=_WINDOW)
-    last = await visit.api.get(path, before=events + 1, limit=_LAST_EVENTS)
-    return content.from_events([*first["items"], *last["items"]])
+    first = (await visit.api.get(path, limit=min(_WINDOW, upto)))["items"]
+    after = max(first[-1]["position"] if first else 0, upto - _LAST_EVENTS)
+    last = (await visit.api.get(path, after=after, limit=_LAST_EVENTS))["items"]
+    return [*first, *(item for item in last if item["position"] <= upto)]
 
 
 def _title(context: dict[str, Any]) -> str:
@@ -104,7 +115,8 @@ async def raw(visit: Visit) -> Answer:
     """Draw a window of the events, as stored or as a dialect has them."""
     context = await _begun(visit, "Raw")
     shape = visit.query.get("as", "stored")
-    view = dialect_views.VIEWS.get(shape)
+    views = await _views(visit, context["task"]["agent"])
+    view = views.get(shape)
     after, before = _position(visit.query.get("after")), _position(visit.query.get("before"))
     task_id = quote(visit.params["id"], safe="")
     given = {"before": before} if before else {"after": after or 0}
@@ -118,7 +130,7 @@ async def raw(visit: Visit) -> Answer:
         "shape": shape if view else "stored",
         "shapes": [
             ("stored", "as stored"),
-            *((key, it.name) for key, it in dialect_views.VIEWS.items()),
+            *((key, it.name) for key, it in views.items()),
         ],
         "curl": view.curl(visit.origin, context["task"]) if view else "",
         "whole": None,
@@ -126,10 +138,20 @@ async def raw(visit: Visit) -> Answer:
         "older": link(here, **{"as": shape, "before": first_shown}) if first_shown > 1 else "",
         "span": (first_shown, last_shown, last),
     }
-    if view and last <= _LONG:
-        context["whole"] = view.task((await _state(visit))["task"])
+    if view and last <= LONG:
+        context["whole"] = view.task((await state_of(visit))["task"])
     live = ["task_head", "events"] if not before else ["task_head"]
     return DrawnPage("task.html", _title(context), context, live=live)
+
+
+async def _views(visit: Visit, agent: str) -> dict[str, dialect_views.DialectView]:
+    """Return the versions and bindings that a task's callers may use."""
+    try:
+        grpc = dialect_views.grpc_view(await card_of(visit, agent))
+    except ApiFailed:
+        # No agent of this process: runs of workflows are such.
+        grpc = None
+    return dialect_views.VIEWS if grpc is None else {**dialect_views.VIEWS, "1.0-grpc": grpc}
 
 
 def _position(text: str | None) -> int | None:
@@ -150,20 +172,43 @@ async def scrubber(visit: Visit) -> Answer:
     last = max(1, context["task"]["events"])
     at = min(_position(visit.query.get("at")) or last, last)
     since = min(_position(visit.query.get("since")) or max(1, at - 1), last)
-    after, before = (await _state(visit, at))["task"], (await _state(visit, since))["task"]
+    is_long = last > LONG
+    then, changed = await (_long_past if is_long else _past)(visit, since, at)
     context |= {
         "last": last,
         "position": at,
         "since": since,
-        "then": after,
-        "difference": markup.difference(before, after),
+        "then": then,
+        "difference": changed,
+        "is_long": is_long,
     }
     return DrawnPage("task.html", _title(context), context, live=["task_head"])
 
 
+async def _past(visit: Visit, since: int, at: int) -> tuple[dict[str, Any], Markup]:
+    """Return the task as of a position, and how it differs from another."""
+    after, before = (await state_of(visit, at))["task"], (await state_of(visit, since))["task"]
+    return after, markup.difference(before, after)
+
+
+async def _long_past(visit: Visit, since: int, at: int) -> tuple[dict[str, Any], Markup]:
+    """Return the same of a long task, as far as the events before it tell; what changed are the
+    events between, the last of them."""
+    events = await told_events(visit, at)
+    states = [one["event"]["statusUpdate"]["status"] for one in events if one["kind"] == "status"]
+    first: dict[str, Any] = events[0]["event"].get("task", {}) if events else {}
+    then = content.from_events(events) | {"status": states[-1] if states else first["status"]}
+    low, high = sorted((since, at))
+    path = f"/tasks/{quote(visit.params['id'], safe='')}/events"
+    low = max(low, high - _WINDOW)
+    between = (await visit.api.get(path, after=low, limit=_WINDOW))["items"]
+    shown = [one["event"] for one in between if one["position"] <= high]
+    return then, markup.difference([], shown)
+
+
 async def file(visit: Visit) -> Answer:
     """Give a file of the task to keep, or a picture to look at."""
-    task = (await _state(visit))["task"]
+    task = (await state_of(visit))["task"]
     return content.file(task, visit.params["key"], is_shown="show" in visit.query)
 
 
@@ -192,7 +237,7 @@ async def send_again(visit: Visit) -> Answer:
     """Send the first message again with other words: a new task that refers to this one."""
     task_id = visit.params["id"]
     view = await view_of(visit)
-    old = (await _state(visit))["task"]
+    old = (await state_of(visit))["task"]
     first = content.first_message(old)
     message: dict[str, Any] = {
         "messageId": new_id(),

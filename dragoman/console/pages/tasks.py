@@ -31,6 +31,8 @@ async def show(visit: Visit) -> Answer:
         {
             "tasks": await rows(visit, found["items"]),
             "filters": filters,
+            "searched": found["searched"],
+            "back_to": found["searchedBackTo"],
             "chips": [
                 (link("/tasks", **{**filters, "state": name}), name, word)
                 for name, word in (("", "all"), *((one, STATES[one].word) for one in _CHIPS))

@@ -10,15 +10,33 @@ whether author code cancelled it, which can cancel the task it runs in.
 import asyncio
 import contextlib
 import functools
+import sysconfig
+import traceback
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from dragoman.errors import is_interruption
 
 T = TypeVar("T")
+# Where code is that an author did not write.
+_LIBRARIES = (
+    str(Path(__file__).parent.parent.parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+
+
+def author_place(error: BaseException) -> str:
+    """Return the file and line of the author's own code that an error came from: the innermost
+    line that is neither ours nor of an installed library; empty: there is none."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(("<", *_LIBRARIES)):
+            found = f"{frame.filename}, line {frame.lineno}"
+    return found
 
 
 class CodeExited(BaseException):

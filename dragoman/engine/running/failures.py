@@ -11,6 +11,7 @@ import socket
 from typing import NamedTuple, cast
 
 from dragoman.engine.log import LogIsFull
+from dragoman.engine.running.author_code import author_place
 from dragoman.engine.task_events import CANCELED
 from dragoman.errors import CallFailed, InvalidAgentResponse, RateLimited, TaskFailed, TaskRejected
 from dragoman.model.identity import new_id
@@ -37,8 +38,10 @@ def incident_sentence(incident: str, sentence: str = FAILED) -> str:
 def report_incident(task_id: str, error: BaseException, sentence: str = FAILED) -> str:
     """Log what an agent's code raised; return what the caller is told."""
     incident = new_id()
-    message = "incident %s: agent code, task %s"
-    logs.log_error(logger, message, incident, task_id, error=error, incident=incident)
+    place = author_place(error)
+    where = f": {type(error).__name__} at {place}" if place else ""
+    message = "incident %s: agent code, task %s%s"
+    logs.log_error(logger, message, incident, task_id, where, error=error, incident=incident)
     return incident_sentence(incident, sentence)
 
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.egress.errors import EgressError
-from dragoman.gateway.api.asking import Credits, Name, Paged, micro
+from dragoman.gateway.api.asking import Credits, Name, Paged, is_operator, micro
 from dragoman.gateway.api.record import credit
 from dragoman.gateway.api.table import Ask
 from dragoman.gateway.registry.card_review import digest
@@ -90,8 +90,22 @@ class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
     is_default: bool | UnsetType = UNSET
+    # Whether it gets no further tasks until this is false again; those it has go on.
+    is_paused: bool | UnsetType = UNSET
     # None: it gets no credential any more.
     credential: CredentialGiven | UnsetType | None = UNSET
+
+
+class CircuitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A circuit that is not closed: calls of an agent failed, and do not go out."""
+
+    # Of all callers, or of one.
+    endpoint: str
+    caller: str | None
+    state: Literal["open", "half-open"]
+    # How often it opened in a row, and seconds until a call may try.
+    opened: int
+    retry_in: float
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,20 +126,35 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool
     keep_message_ids: bool
     is_default: bool
+    is_paused: bool
     refresh: float
     agent_card: dict[str, Any] | None
     last_heartbeat: str | None
     last_seen_at: str | None
     created_at: str
     updated_at: str
-    # For the owner: a later card that is held, why, and the digest by which it is accepted.
+    # For the owner and operators: a later card that is held, why, and the digest by which it is
+    # accepted.
     pending_card: dict[str, Any] | None = None
     pending_reason: str | None = None
     pending_digest: str | None = None
-    # For the owner: the other callers that may use it; empty: all.
+    # For the owner and operators: the other callers that may use it; empty: all.
     callers: list[str] = []
-    # For the owner of an agent that is not online: why the last check did not reach it.
+    # For the owner and operators, of an agent that is not online: why the last check did not reach
+    # it.
     status_reason: str | None = None
+    # For the owner and operators: why calls of it do not go out, as far as this process knows.
+    circuits: list[CircuitRecord] = []
+
+
+class AgentPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as it would be registered."""
+
+    agent: AgentRecord
+    # The names of one's own agents at the same address.
+    same_address: list[str]
+    # Whether another agent has its name: it would get a number after it.
+    is_name_taken: bool
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -166,6 +195,7 @@ class Beat(msgspec.Struct, frozen=True):
 def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
     """Return an agent as this API shows it to a caller."""
     is_mine = agent.owner == ask.principal
+    is_known = is_mine or is_operator(ask)
     schemas: dict[str, dict[str, Any]] = agent.schemas
     return AgentRecord(
         id=agent.id,
@@ -184,18 +214,35 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         repeatable=agent.repeatable,
         keep_message_ids=agent.keep_message_ids,
         is_default=agent.is_default,
+        is_paused=agent.is_paused,
         refresh=agent.refresh,
         agent_card=agent.card if is_mine else hidden_value(agent.card, _unchanged),
         last_heartbeat=_instant(agent.beat_at),
         last_seen_at=_instant(agent.last_seen_at),
         created_at=stamp(agent.created_at * 1000),
         updated_at=stamp(agent.updated_at * 1000),
-        pending_card=agent.pending if is_mine else None,
-        pending_reason=(agent.pending_reason or None) if is_mine else None,
-        pending_digest=digest(agent.pending) if is_mine and agent.pending is not None else None,
-        callers=agent.callers if is_mine else [],
-        status_reason=_absence(ask, agent) if is_mine else None,
+        pending_card=agent.pending if is_known else None,
+        pending_reason=(agent.pending_reason or None) if is_known else None,
+        pending_digest=digest(agent.pending) if is_known and agent.pending is not None else None,
+        callers=agent.callers if is_known else [],
+        status_reason=_absence(ask, agent) if is_known else None,
+        circuits=_circuits(ask, agent) if is_known else [],
     )
+
+
+def _circuits(ask: Ask, agent: Registered) -> list[CircuitRecord]:
+    upstream = ask.gateway.upstreams.find(agent.id)
+    return [
+        CircuitRecord(
+            # The query may contain a secret of the owner.
+            endpoint=url.partition("?")[0],
+            caller=None if caller is None else caller.text,
+            state="half-open" if found.state == "half-open" else "open",
+            opened=found.opened,
+            retry_in=round(found.retry_in, 1),
+        )
+        for url, caller, found in (upstream.circuits.tripped() if upstream is not None else ())
+    ]
 
 
 def _absence(ask: Ask, agent: Registered) -> str | None:
@@ -286,7 +333,7 @@ def registration_of(body: NewAgent) -> Registration:
 def changes_of(body: AgentChange) -> AgentChanges:
     """Return the changes that a body asks for."""
     same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
-    more = ("callers", "refresh", "dialect", "is_default", "keep_message_ids")
+    more = ("callers", "refresh", "dialect", "is_default", "is_paused", "keep_message_ids")
     changes: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
     if body.skills is not UNSET:
         changes |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}

@@ -12,6 +12,7 @@ from dragoman.gateway.api import keys
 from dragoman.gateway.api.agent_shapes import (
     Accepted,
     AgentChange,
+    AgentPreview,
     AgentQuery,
     AgentRecord,
     Agents,
@@ -42,6 +43,24 @@ async def register_agent(ask: Ask) -> AgentRecord:
     with _field_names():
         agent = await ask.gateway.registry.register(registration_of(body), ask.principal)
     return agent_record(ask, agent)
+
+
+@ENDPOINTS.add(
+    "POST", "/api/v1/agent-previews", scope="agents:write", body=NewAgent, errors=("FORBIDDEN",)
+)
+async def preview_agent(ask: Ask) -> AgentPreview:
+    """Read the card of an agent as registering it would, and register nothing"""
+    body: NewAgent = ask.body
+    _check_default(ask, body.is_default)
+    registry = ask.gateway.registry
+    with _field_names():
+        agent = await registry.register(registration_of(body), ask.principal, dry_run=True)
+    own = [one for one in registry.all() if one.owner == ask.principal]
+    return AgentPreview(
+        agent=agent_record(ask, agent),
+        same_address=[one.name for one in own if one.url == agent.url],
+        is_name_taken=registry.get(agent.name) is not None,
+    )
 
 
 def _check_default(ask: Ask, is_wanted: bool) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dragoman.client.second_tries import wished_wait
 from dragoman.errors import A2AError
 from dragoman.gateway.delivery import retries
-from dragoman.gateway.delivery.breaker import Breaker
+from dragoman.gateway.delivery.breaker import Breaker, BreakerState
 from dragoman.model.identity import Principal
 
 # Callers of one agent whose calls failed recently; beyond that the oldest is dropped.
@@ -70,6 +70,13 @@ class Circuits:
         wait = self.address(url).retry_in
         own = self.caller(url, caller)
         return wait if own is None else max(wait, own.retry_in)
+
+    def tripped(self) -> list[tuple[str, Principal | None, BreakerState]]:
+        """Return the circuits that are not closed: address, whose it is (None: all callers share
+        it) and state."""
+        own = [(url, caller, one) for (url, caller), one in self._callers.items()]
+        every = [*((url, None, one) for url, one in self._addresses.items()), *own]
+        return [(url, who, one.snapshot()) for url, who, one in every if one.state != "closed"]
 
     def call(self, url: str, caller: Principal) -> "CircuitCall":
         """Return a call to an address, which is not admitted yet."""

@@ -6,6 +6,7 @@ caller is shown nothing that concerns others; to them it does not exist. Every c
 facts that were read, and decided again if they changed before it was recorded.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -242,6 +243,11 @@ class Ledger:
         return self._provider
 
     # Escrow, refunds and receipts
+
+    async def costs(self, tasks: Sequence[int]) -> dict[int, int]:
+        """Return what tasks cost, by their numbers; those that cost nothing are left out."""
+        found = await asyncio.gather(*map(self.store.order, tasks))
+        return {order.task: order.cost for order in found if order is not None and order.cost}
 
     async def accept(self, task: TaskReference, *, owner: Principal) -> OrderRow:
         """Pay for a completed task of the owner's that is in escrow; where it is paid already,

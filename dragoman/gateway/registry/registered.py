@@ -49,6 +49,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     dialect: HouseDialect = ""
     # Whether it receives tasks that match no other agent.
     is_default: bool = False
+    # Whether it gets no further tasks until its owner says so; those it has go on.
+    is_paused: bool = False
     status: Status = "offline"
     # Milliseconds since the epoch.
     last_seen_at: int = 0

@@ -147,6 +147,7 @@ class AgentChanges(msgspec.Struct, frozen=True, kw_only=True):
     callers: list[str] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
     is_default: bool | UnsetType = UNSET
+    is_paused: bool | UnsetType = UNSET
     # None: it gets no credential any more.
     credential: Secret | UnsetType | None = UNSET
     refresh: float | UnsetType = UNSET

@@ -22,11 +22,20 @@ from dragoman.http.deadlines import HANDSHAKE_SECONDS, IDLE_SECONDS
 from dragoman.http.grpc.exchange import App, RpcExchange, RpcOutcome
 from dragoman.http.grpc.pipes import InnerServer, Pipe, Pipes
 from dragoman.http.request import MAX_HEADER_BYTES
-from dragoman.transports.grpc import codec, statuses, tables
+from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.classes import POOL
+from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
 from dragoman.transports.grpc.routing import addressed
 
 logger = logging.getLogger("dragoman")
+
+
+def _is_ours_to_tell(record: logging.LogRecord) -> bool:
+    """Leave out what any caller can have written as often as it likes: that a header is no text."""
+    return not str(record.msg).startswith("Invalid encoding")
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_ours_to_tell)
 
 # Rpcs of one connection that are open at once. It also bounds what resetting them quickly costs.
 MOST_RPCS = 100
@@ -109,34 +118,40 @@ class _Rpcs(grpc.GenericRpcHandler):
         self._admission = admission
         self._pipes = pipes
         self._services = services
+        paths = [
+            f"/{version.schema.service}/{name}"
+            for version in (V1, V0)
+            for name in version.schema.rpcs
+        ]
+        self._handlers = {path: self._handler(path, path) for path in paths}
 
     def service(self, handler_call_details: Any) -> Any:
         """Return the handler of an rpc; None: it is not ours."""
         path: str = handler_call_details.method
-        prefix, service, name = ["", *path.rsplit("/", 2)][-3:]
+        if path in self._handlers:
+            return self._handlers[path]
+        # What comes before a service is the path of an agent, as with any other binding. These
+        # handlers are not kept: callers may make up as many paths as they like.
+        prefix, service, name = ["", "", *path.rsplit("/", 2)][-3:]
+        return self._handler(path, f"/{service}/{name}", is_below=True) if prefix else None
+
+    def _handler(self, path: str, named: str, *, is_below: bool = False) -> Any:
         try:
-            called = codec.find(f"/{service}/{name}")
+            called = find(named)
         except MethodNotFound:
             return None
         if called.codec.schema.service not in self._services:
             return None
-        # What comes before a service is the path of an agent, as with any other binding.
-        is_below = bool(prefix)
-
-        if called.rpc.operation.streams:
-
-            async def stream(request: bytes, context: Any) -> None:
-                await self._answer(path, called, request, context, is_below)
-
-            return cast("Any", grpc).unary_stream_rpc_method_handler(stream)
 
         async def answer(request: bytes, context: Any) -> bytes:
             return await self._answer(path, called, request, context, is_below)
 
+        if called.rpc.operation.streams:
+            return cast("Any", grpc).unary_stream_rpc_method_handler(answer)
         return cast("Any", grpc).unary_unary_rpc_method_handler(answer)
 
     async def _answer(
-        self, path: str, called: codec.CalledRpc, request: bytes, context: Any, is_below: bool
+        self, path: str, called: CalledRpc, request: bytes, context: Any, is_below: bool
     ) -> bytes:
         pipe = self._pipes.find(context.peer())
         if pipe is None:
@@ -165,7 +180,7 @@ class _Rpcs(grpc.GenericRpcHandler):
             if ticket is not None and self._admission is not None:
                 self._admission.end(ticket)
 
-    async def _abort(self, called: codec.CalledRpc, outcome: RpcOutcome, context: Any) -> None:
+    async def _abort(self, called: CalledRpc, outcome: RpcOutcome, context: Any) -> None:
         error = outcome.error
         assert error is not None
         name, message, details = statuses.encode(error, called.codec.dialect.version, self._table)

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from dragoman.http.grpc.header_blocks import HeaderBlocks
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _LISTENER = "server"
 
@@ -77,6 +79,7 @@ class Pipes:
         transport = connection.transport
         if len(self._open) + len(self._connecting) >= self.most:
             transport.abort()
+        if transport.is_closing():
             return pipe
         # Until there is another end.
         transport.pause_reading()
@@ -160,7 +163,9 @@ class Pipe(asyncio.Protocol):
         self._connection = connection
         self.outer = connection.transport
         self.inner: asyncio.Transport | None = None
-        self._unsent = data
+        self._unsent = b""
+        self._headers = HeaderBlocks(len(PREFACE))
+        self._take(data)
 
     def connect(self, inner: asyncio.Transport) -> None:
         """The other end is there."""
@@ -173,7 +178,13 @@ class Pipe(asyncio.Protocol):
         self.outer.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self.inner is None:
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        if not self._headers.takes(data):
+            # Not in due form: who sends this does not read.
+            self.outer.abort()
+        elif self.inner is None:
             self._unsent += data
         else:
             self.inner.write(data)

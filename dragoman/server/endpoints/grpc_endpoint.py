@@ -141,9 +141,15 @@ class GrpcWriter:
             raise AssertionError("a stream has one opening, and it comes first")
         if isinstance(batch, Message):
             return await self._write(self._codec.encode_event(Recorded(0, batch)), 0)
-        size = 0
+        size, encode, send = 0, self._codec.encode_event, self._exchange.context.write
+        has_positions = self._has_positions
+        # gRPC takes one message at a time, and tells when it wants the next.
         for recorded in batch:
-            size += await self._write(self._codec.encode_event(recorded), recorded.seq)
+            message = encode(recorded)
+            if has_positions:
+                message = positioned(message, recorded.seq)
+            await send(message)
+            size += len(message)
         return size
 
     async def _write(self, message: bytes, position: int) -> int:

@@ -27,7 +27,15 @@ from dragoman.security.audit.log import DENIED
 from dragoman.security.keys.key_scopes import allows
 from dragoman.server.endpoint_paths import MethodNotAllowed, checked, read_query
 from dragoman.server.openapi import ApiDescription, describe
-from dragoman.server.operator import events, inbox_endpoints, samples, system, tasks, trees
+from dragoman.server.operator import (
+    configuration,
+    events,
+    inbox_endpoints,
+    samples,
+    system,
+    tasks,
+    trees,
+)
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.shapes import Me
 from dragoman.server.operator.table import (
@@ -78,6 +86,7 @@ TABLE = Table(
         *inbox_endpoints.ENDPOINTS.rows,
         *samples.ENDPOINTS.rows,
         *system.ENDPOINTS.rows,
+        *configuration.ENDPOINTS.rows,
     ]
 )
 

@@ -1,6 +1,7 @@
 """What waits for a person, over all agents, and the answers."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from dragoman.engine.reading import read_task
 from dragoman.errors import InvalidParams, TaskNotFound
 from dragoman.model import operations as ops
+from dragoman.model.events import Forwarded
 from dragoman.model.identity import MessageId, TaskId, new_id
 from dragoman.model.message import Message, Role
 from dragoman.model.requests import Request, open_requests
@@ -18,8 +20,10 @@ from dragoman.server.site import Site
 from dragoman.service import Call
 from dragoman.stores.interface import Store, TaskRow
 
-# Tasks that are found together.
+# Tasks that are found together, and logs that are read together: the last events of each.
 _AT_ONCE = 1000
+_READ_AT_ONCE = 50
+_LAST = 4
 
 
 def inbox_item(head: TaskRow, request: Request) -> InboxItem:
@@ -60,6 +64,47 @@ async def waiting_tasks(store: Store, viewer: Viewer, **asked: Any) -> list[Task
     return sorted(found, key=lambda head: (head.standing.status_at, head.number))
 
 
+async def relayed(store: Store, heads: Sequence[TaskRow]) -> dict[TaskId, TaskRow]:
+    """Return tasks of a gateway that wait, by the ids of the tasks that they wait with: where an
+    agent of the same store asks, both have its question, and the gateway's has to be answered."""
+    found: dict[TaskId, TaskRow] = {}
+    for begin in range(0, len(heads), _READ_AT_ONCE):
+        some = heads[begin : begin + _READ_AT_ONCE]
+        # Where it was forwarded to is recorded just before the question.
+        places = [(head.number, max(0, head.standing.last_seq - _LAST)) for head in some]
+        for head, log in zip(some, await store.read_many(places, limit=_LAST), strict=True):
+            for recorded in log:
+                if recorded.body.startswith(b'{"forwarded"'):
+                    event = recorded.event
+                    assert isinstance(event, Forwarded), "by its bytes it is"
+                    found[TaskId(event.task_id)] = head
+        # A file is read without waiting.
+        await asyncio.sleep(0)
+    return found
+
+
+async def open_questions(
+    site: Site, viewer: Viewer, *, after: tuple[int, int] | None = None, **asked: Any
+) -> AsyncIterator[tuple[TaskRow, list[Request]]]:
+    """Yield the tasks that wait for a person, the longest first, with what each waits for. One
+    question is there once, although a gateway passed it on. `after` is the place of the last one
+    before."""
+    heads = await waiting_tasks(site.store, viewer, **asked)
+    # Only beside a gateway may agents of the same store have its questions too.
+    above = await relayed(site.store, heads) if len(site.agents) > 1 else {}
+    for head in heads:
+        if after is not None and (head.standing.status_at, head.number) <= after:
+            continue
+        requests = await requests_in(site.store, head)
+        outer = above.get(head.task_id)
+        if outer is not None:
+            # An agent elsewhere may claim any id, but does not know the ids of its requests.
+            theirs = {one.request_id for one in await requests_in(site.store, outer)}
+            requests = [one for one in requests if one.request_id not in theirs]
+        if requests:
+            yield head, requests
+
+
 async def requests_in(store: Store, head: TaskRow) -> list[Request]:
     """Return what a task waits for."""
     upto = head.standing.last_seq
@@ -68,10 +113,10 @@ async def requests_in(store: Store, head: TaskRow) -> list[Request]:
 
 
 async def waiting_request(
-    store: Store, viewer: Viewer, name: str, **asked: Any
+    site: Site, viewer: Viewer, name: str, **asked: Any
 ) -> tuple[TaskRow, Request]:
     """Return the request with an id, or the only one of the task with it."""
-    found = [one async for one in _named(store, viewer, name, **asked)]
+    found = [one async for one in _named(site, viewer, name, **asked)]
     if len(found) > 1:
         ids = ", ".join(one.request_id for _, one in found)
         raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")
@@ -81,8 +126,9 @@ async def waiting_request(
 
 
 async def _named(
-    store: Store, viewer: Viewer, name: str, **asked: Any
+    site: Site, viewer: Viewer, name: str, **asked: Any
 ) -> AsyncIterator[tuple[TaskRow, Request]]:
+    store = site.store
     heads = await viewer.tasks(store, limit=_AT_ONCE, task_id=TaskId(name), **asked)
     for head in heads:
         if head.standing.state.is_interrupted:
@@ -90,8 +136,8 @@ async def _named(
                 yield head, one
     if heads:
         return
-    for head in await waiting_tasks(store, viewer, **asked):
-        for one in await requests_in(store, head):
+    async for head, requests in open_questions(site, viewer, **asked):
+        for one in requests:
             if one.request_id == name:
                 yield head, one
                 return

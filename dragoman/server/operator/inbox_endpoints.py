@@ -5,10 +5,9 @@ from msgspec import UNSET
 from dragoman.errors import InvalidParams
 from dragoman.server.operator.inbox import (
     inbox_item,
-    requests_in,
+    open_questions,
     take_answer,
     waiting_request,
-    waiting_tasks,
 )
 from dragoman.server.operator.pages import Pages
 from dragoman.server.operator.shapes import (
@@ -21,6 +20,7 @@ from dragoman.server.operator.shapes import (
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.server.operator.tasks import given, place_of
+from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()
 
@@ -32,16 +32,16 @@ async def list_inbox(ask: OperatorAsk) -> InboxItems:
     pages = Pages(ask, "inbox")
     after = await pages.start()
     asked = {"agent": query.agent, "tenant": given(query.tenant)}
-    heads = await waiting_tasks(ask.store, ask.viewer, **asked)
     if ask.viewer.role != "caller":
         ask.record_read("console.inbox.list")
     items: list[InboxItem] = []
-    left = [head for head in heads if after is None or place_of(head) > after]
-    for index, head in enumerate(left, 1):
-        items += [inbox_item(head, one) for one in await requests_in(ask.store, head)]
+    last: TaskRow | None = None
+    async for head, requests in open_questions(ask.site, ask.viewer, after=after, **asked):
         # Requests of one task stay on one page.
-        if len(items) >= query.limit and index < len(left):
-            return InboxItems(items=items, next_page_token=pages.token(place_of(head)))
+        if last is not None and len(items) >= query.limit:
+            return InboxItems(items=items, next_page_token=pages.token(place_of(last)))
+        items += [inbox_item(head, one) for one in requests]
+        last = head
     return InboxItems(items=items, next_page_token="")
 
 
@@ -50,7 +50,7 @@ async def view_request(ask: OperatorAsk) -> InboxItem:
     """Show one request that waits for a person: by its id, or by its task's if that has one."""
     query: OneTask = ask.query
     asked = {"agent": query.agent, "tenant": given(query.tenant), "owner": given(query.owner)}
-    head, request = await waiting_request(ask.store, ask.viewer, ask.path["id"], **asked)
+    head, request = await waiting_request(ask.site, ask.viewer, ask.path["id"], **asked)
     if head.scope.principal != ask.request.caller.principal:
         ask.record_read("console.inbox.read", f"{head.scope.agent} {head.task_id}")
     return inbox_item(head, request)
@@ -62,7 +62,7 @@ async def answer_request(ask: OperatorAsk) -> Answered:
     body: InboxAnswer = ask.body
     if body.value is UNSET and not body.decline:
         raise InvalidParams("has neither value nor decline", field="body")
-    head, request = await waiting_request(ask.store, ask.viewer, body.id)
+    head, request = await waiting_request(ask.site, ask.viewer, body.id)
     ask.record("console.inbox.answer", f"{head.scope.agent} {head.task_id}")
     await take_answer(ask.site, head, request, body.value, body.decline)
     return Answered(task_id=head.task_id, result="answered")

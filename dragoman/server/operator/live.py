@@ -6,8 +6,9 @@ import contextlib
 import logging
 import time
 
+from dragoman.server.operator.quiet import LastSign, QuietTasks, usual_milliseconds
 from dragoman.server.operator.viewing import Viewer
-from dragoman.stores.interface import Store
+from dragoman.stores.interface import Store, TaskRow
 from dragoman.telemetry import page
 from dragoman.telemetry.sampling import EVERY, SampleRing
 
@@ -27,6 +28,7 @@ class LiveFigures:
     def __init__(self, store: Store) -> None:
         self.ring = SampleRing(page.everything)
         self._store = store
+        self._quiet = QuietTasks(store)
         self._chore: asyncio.Task[None] | None = None
         # When a read was recorded: who, what it did, and of what.
         self._reads: dict[tuple[str, ...], float] = {}
@@ -65,6 +67,11 @@ class LiveFigures:
             self._reads.clear()
         self._reads[read] = now
         return True
+
+    async def quiet_tasks(self) -> list[tuple[TaskRow, LastSign]]:
+        """Return tasks under way that show nothing, the longest first."""
+        usual = usual_milliseconds(list(self.ring.samples))
+        return await self._quiet.look(usual, time.time_ns() // 1_000_000)
 
     async def latest(self, viewer: Viewer) -> tuple[int, int]:
         """Return the place of the first task of a viewer's list. One look a second serves all

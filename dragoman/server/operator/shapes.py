@@ -120,6 +120,8 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True):
 
     act: Name = ""
     who: Name = ""
+    # Not before this instant.
+    since: Instant = ""
 
 
 # What is answered
@@ -159,6 +161,8 @@ class TaskItem(_Shape, frozen=True):
     to: str = ""
     # Why it failed, was rejected or canceled.
     error: str = ""
+    # Credits that were taken for it, or are about to be.
+    cost: float = 0.0
 
 
 class TaskItems(_Shape, frozen=True):
@@ -166,6 +170,9 @@ class TaskItems(_Shape, frozen=True):
 
     items: list[TaskItem]
     next_page_token: str
+    # Of a search for a text: how many tasks were looked at for it, and back to which status.
+    searched: int = 0
+    searched_back_to: str = ""
 
 
 class InboxItem(_Shape, frozen=True, omit_defaults=True):
@@ -356,6 +363,59 @@ class ServerStatus(_Shape, frozen=True):
     tasks: dict[str, int]
 
 
+class SettingItem(_Shape, frozen=True):
+    """A setting: what holds, and where it comes from."""
+
+    name: str
+    group: str
+    # As people write it; of a secret only whether it is set.
+    value: str
+    default: str
+    source: Literal["default", "environment", "file", "given"]
+    about: str
+
+
+class SettingItems(_Shape, frozen=True):
+    """All settings."""
+
+    items: list[SettingItem]
+
+
+class StoreFacts(_Shape, frozen=True):
+    """What tasks are kept in."""
+
+    # Without a password.
+    name: str
+    kind: Literal["sqlite", "postgresql", "memory"]
+    bytes: int
+    # Left beside the file; null: that is not known here.
+    free_bytes: int | None
+    is_almost_full: bool
+    tasks: int
+    # How long, and how many, finished tasks are kept.
+    retain_seconds: int
+    retain_tasks: int
+
+
+class KeyItem(_Shape, frozen=True):
+    """An API key, without its text."""
+
+    id: str
+    owner: str
+    tenant: str
+    scopes: list[str]
+    # active, expired, revoked or refused.
+    state: str
+    made_at: str
+    expires_at: str
+
+
+class KeyItems(_Shape, frozen=True):
+    """API keys of the server."""
+
+    items: list[KeyItem]
+
+
 class ProcessItem(_Shape, frozen=True):
     """A process that uses the store."""
 
@@ -370,6 +430,22 @@ class ProcessItems(_Shape, frozen=True):
     """All processes of the store."""
 
     items: list[ProcessItem]
+
+
+class QuietItem(_Shape, frozen=True):
+    """A task under way that shows nothing."""
+
+    task: TaskItem
+    # Of its last sign.
+    since: str
+    # Whether its agent has not answered at all.
+    is_unanswered: bool
+
+
+class QuietItems(_Shape, frozen=True):
+    """Tasks under way that show nothing."""
+
+    items: list[QuietItem]
 
 
 class ReceiverItem(_Shape, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from dragoman.errors import TaskNotFound
 from dragoman.push.request import origin
-from dragoman.security.audit.chain import AuditLine
+from dragoman.security.audit.chain import AuditLine, timestamp
 from dragoman.security.audit.reading import latest_first, verify
 from dragoman.server.operator.pages import Pages
 from dragoman.server.operator.shapes import (
@@ -23,6 +23,8 @@ from dragoman.server.operator.shapes import (
     PageQuery,
     ProcessItem,
     ProcessItems,
+    QuietItem,
+    QuietItems,
     ReceiverItem,
     ReceiverItems,
     ReceiverQuery,
@@ -31,6 +33,8 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
+from dragoman.server.operator.task_items import items_of
+from dragoman.server.operator.tasks import milliseconds
 from dragoman.stores.interface import DeadLetter, Push
 
 ENDPOINTS = OperatorRows()
@@ -78,6 +82,19 @@ async def list_processes(ask: OperatorAsk) -> ProcessItems:
     )
 
 
+@ENDPOINTS.add("GET", "/quiet-tasks", is_for_operators=True)
+async def list_quiet_tasks(ask: OperatorAsk) -> QuietItems:
+    """List tasks under way that show nothing, the longest first: their agents may hang."""
+    found = await ask.live.quiet_tasks()
+    items = await items_of(ask.store, [head for head, _ in found])
+    return QuietItems(
+        items=[
+            QuietItem(task=item, since=instant(sign.at), is_unanswered=sign.is_unanswered)
+            for item, (_, sign) in zip(items, found, strict=True)
+        ]
+    )
+
+
 # Receivers
 
 
@@ -117,7 +134,9 @@ def _receiver(push: Push, last: int) -> ReceiverItem:
 
 @ENDPOINTS.add("POST", "/receivers/{id}/retry", is_for_operators=True, scope="tasks:write")
 async def retry_receiver(ask: OperatorAsk) -> Done:
-    """Have a receiver that was given up tried again, by whichever process takes it."""
+    """Have a receiver that fails or was given up tried at once.
+
+    `waits`: another process delivers to it, and tries it when that is due."""
     name = ask.path["id"]
     if not (name.isascii() and name.isdecimal() and len(name) <= _DIGITS):
         raise TaskNotFound(f"There is no receiver {name}")
@@ -125,7 +144,13 @@ async def retry_receiver(ask: OperatorAsk) -> Done:
     if not found or found[0][0].number != int(name):
         raise TaskNotFound(f"There is no receiver {name}")
     ask.record("console.receiver.retry", name)
-    await ask.store.reopen_push(int(name))
+    push, service = found[0][0], ask.site.push
+    if push.is_open:
+        is_tried = service is not None and service.hurry(push)
+        return Done(result="retried" if is_tried else "waits")
+    await ask.store.reopen_push(push.number)
+    if service is not None:
+        await service.claim()
     return Done(result="retried")
 
 
@@ -184,6 +209,8 @@ async def read_audit(ask: OperatorAsk) -> AuditItems:
     pages = Pages(ask, "audit")
     before, _ = await pages.start() or (0, 0)
     path = ask.site.settings.audit_path()
+    since = milliseconds(query.since, "since")
+    oldest = "" if since is None else timestamp(since / 1000)
     ask.record_read("console.audit.read")
     if path is None:
         return AuditItems(items=[], next_page_token="")
@@ -191,13 +218,13 @@ async def read_audit(ask: OperatorAsk) -> AuditItems:
     def is_wanted(line: AuditLine) -> bool:
         return line.act.startswith(query.act) and line.who.startswith(query.who)
 
-    shown, seq = await asyncio.to_thread(_lines, path, before, query.limit, is_wanted)
+    shown, seq = await asyncio.to_thread(_lines, path, before, query.limit, oldest, is_wanted)
     token = pages.token((seq, 0)) if seq > 1 else ""
     return AuditItems(items=[_audit_item(line) for line in shown], next_page_token=token)
 
 
 def _lines(
-    path: Path, before: int, limit: int, is_wanted: Callable[[AuditLine], bool]
+    path: Path, before: int, limit: int, oldest: str, is_wanted: Callable[[AuditLine], bool]
 ) -> tuple[list[AuditLine], int]:
     """Return lines before a number, and the number to go on before; 0: there are no more."""
     found: list[AuditLine] = []
@@ -208,6 +235,8 @@ def _lines(
                 continue
             if len(found) == limit or looked_at == _MOST_LINES:
                 return found, line.seq + 1
+            if line.time < oldest:
+                return found, 0
             looked_at += 1
             if is_wanted(line):
                 found.append(line)

@@ -3,17 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from dragoman.model.events import Forwarded
+from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
 from dragoman.server.operator.shapes import TaskItem, instant
+from dragoman.server.site import Site
 from dragoman.stores.interface import Store, TaskRow
 
 # Characters of the first message, and of an error.
 _WORDS = 200
 # The first events of a log: the task, and whom it was given to.
-_FIRST_EVENTS = 6
-_FIRST_BYTES = 4096
+FIRST_EVENTS = 6
+FIRST_BYTES = 4096
 # Reads of a file that follow each other without letting others at the event loop.
 _AT_ONCE = 50
 _WITH_REASON = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
@@ -36,15 +40,20 @@ class TaskTexts:
         return text in self.said.casefold() or text in self.error.casefold()
 
 
+def opening_texts(log: Sequence[Recorded], error: str = "") -> TaskTexts:
+    """Return the texts that the first events of a log have."""
+    return TaskTexts(_opening(log), _given_to(log), error)
+
+
 async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
     """Return the texts of tasks."""
     found: list[TaskTexts] = []
     for begin in range(0, len(heads), _AT_ONCE):
         some = heads[begin : begin + _AT_ONCE]
         places = [(head.number, 0) for head in some]
-        logs = await store.read_many(places, limit=_FIRST_EVENTS, size=_FIRST_BYTES)
+        logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
         for head, log in zip(some, logs, strict=True):
-            found.append(TaskTexts(_opening(log), _given_to(log), await _error(store, head)))
+            found.append(opening_texts(log, await _error(store, head)))
         # A file is read without waiting.
         await asyncio.sleep(0)
     return found
@@ -54,6 +63,18 @@ async def items_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskItem]:
     """Return tasks as lists show them."""
     texts = await texts_of(store, heads)
     return [item_of(head, one) for head, one in zip(heads, texts, strict=True)]
+
+
+async def priced(site: Site, heads: Sequence[TaskRow], items: list[TaskItem]) -> list[TaskItem]:
+    """Return tasks with what they cost, where anything does."""
+    given = [head.number for head, item in zip(heads, items, strict=True) if item.to]
+    if site.costs is None or not given:
+        return items
+    costs = await site.costs(given)
+    return [
+        replace(item, cost=costs[head.number] / MICRO) if costs.get(head.number) else item
+        for head, item in zip(heads, items, strict=True)
+    ]
 
 
 def item_of(head: TaskRow, texts: TaskTexts) -> TaskItem:

@@ -27,7 +27,7 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import item_of, items_of, texts_of
+from dragoman.server.operator.task_items import item_of, items_of, priced, texts_of
 from dragoman.service import Call, TaskReply
 from dragoman.stores.interface import TaskRow
 
@@ -81,12 +81,13 @@ async def find_tasks(ask: OperatorAsk) -> TaskItems:
     heads = await _page(ask, query.limit + 1, after)
     shown, rest = heads[: query.limit], heads[query.limit :]
     token = pages.token(place_of(shown[-1])) if rest else ""
-    return TaskItems(items=await items_of(ask.store, shown), next_page_token=token)
+    items = await priced(ask.site, shown, await items_of(ask.store, shown))
+    return TaskItems(items=items, next_page_token=token)
 
 
 async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> list[TaskRow]:
     query: TaskSearch = ask.query
-    until = _milliseconds(query.until, "until")
+    until = milliseconds(query.until, "until")
     return await ask.viewer.tasks(
         ask.store,
         limit=limit,
@@ -95,7 +96,7 @@ async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> 
         tenant=given(query.tenant),
         state=given(query.state),
         context_id=ContextId(query.context),
-        status_since=_milliseconds(query.since, "since") or 0,
+        status_since=milliseconds(query.since, "since") or 0,
         status_before=until,
         after=after,
     )
@@ -105,21 +106,29 @@ async def _search(ask: OperatorAsk, pages: Pages, after: tuple[int, int] | None)
     """Read tasks until there are enough that have the text; the token goes on from there."""
     query: TaskSearch = ask.query
     text, found = query.text.casefold(), list[TaskItem]()
-    ends_at = time.monotonic() + _SEARCHED_SECONDS
+    ends_at, searched = time.monotonic() + _SEARCHED_SECONDS, 0
+
+    def page(token: str) -> TaskItems:
+        back_to = instant(after[0]) if after is not None else ""
+        return TaskItems(
+            items=found, next_page_token=token, searched=searched, searched_back_to=back_to
+        )
+
     for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
         heads = await _page(ask, _SEARCHED_AT_ONCE, after)
         for head, texts in zip(heads, await texts_of(ask.store, heads), strict=True):
             after = place_of(head)
+            searched += 1
             if texts.has(text):
                 found.append(item_of(head, texts))
                 if len(found) == query.limit:
-                    return TaskItems(items=found, next_page_token=pages.token(after))
+                    return page(pages.token(after))
         if len(heads) < _SEARCHED_AT_ONCE:
-            return TaskItems(items=found, next_page_token="")
+            return page("")
         if time.monotonic() > ends_at:
             break
     assert after is not None, "a full page was read"
-    return TaskItems(items=found, next_page_token=pages.token(after))
+    return page(pages.token(after))
 
 
 @ENDPOINTS.add("GET", "/tasks/{id}", query=OneTask)
@@ -129,7 +138,7 @@ async def view_task(ask: OperatorAsk) -> TaskView:
 
 
 async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
-    (item,) = await items_of(ask.store, [head])
+    (item,) = await priced(ask.site, [head], await items_of(ask.store, [head]))
     attempt, deadline = 1, 0
     # The deadline is among the first events; earlier attempts than these are seldom.
     last = head.standing.last_seq
@@ -186,8 +195,8 @@ async def cancel_task(ask: OperatorAsk) -> TaskView:
     return await _view(ask, await find(ask))
 
 
-def _milliseconds(text: str, field: str) -> int | None:
-    """Return an instant; None: there is none."""
+def milliseconds(text: str, field: str) -> int | None:
+    """Return an instant of a query; None: there is none."""
     if not text:
         return None
     try:

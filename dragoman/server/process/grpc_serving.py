@@ -12,7 +12,8 @@ from dragoman.server.app import App
 
 # What the extra brings.
 _PACKAGES = ("grpc", "google.protobuf", "grpc_health", "grpc_reflection")
-_INNER = "dragoman.http.grpc.inner_server"
+# What serves rpcs: loading it loads grpcio.
+INNER = "dragoman.http.grpc.inner_server"
 
 
 def serves_grpc(settings: Settings) -> bool:
@@ -21,7 +22,7 @@ def serves_grpc(settings: Settings) -> bool:
         if settings.http.grpc_listen:
             raise ConfigError("grpc_listen: gRPC is not among the bindings that are served")
         return False
-    if _is_installed():
+    if is_installed():
         return True
     if settings.http.grpc_listen or settings.dialects.transport:
         raise ConfigError("gRPC is not installed: pip install 'dragoman[grpc]'")
@@ -38,7 +39,7 @@ def pipes_of(app: App) -> Pipes | None:
 
     async def start(pipes: Pipes, path: str) -> InnerServer:
         # Not on the loop: it takes a while, once.
-        inner = await asyncio.to_thread(importlib.import_module, _INNER)
+        inner = await asyncio.to_thread(importlib.import_module, INNER)
         return await inner.start(
             app, settings, app.access.admission, pipes, path, reflects=reflects
         )
@@ -46,7 +47,8 @@ def pipes_of(app: App) -> Pipes | None:
     return Pipes(start)
 
 
-def _is_installed() -> bool:
+def is_installed() -> bool:
+    """Tell whether the extra is there."""
     try:
         return all(find_spec(name) is not None for name in _PACKAGES)
     except ModuleNotFoundError:

@@ -13,9 +13,8 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from dragoman.egress.dial import Dial, default_tls
-from dragoman.egress.http1 import WireError, kind_of
-from dragoman.egress.resolver import Names
+from dragoman.egress.egress import Egress
+from dragoman.egress.errors import EgressError
 from dragoman.egress.targets import Anywhere, NotCanonical, read_target
 from dragoman.errors import ConfigError, PermissionDenied, Unauthenticated
 from dragoman.stores.interface import Store
@@ -70,8 +69,8 @@ class Joining:
         self._name = name
         self._headers = dict(headers)
         self._on_joined = on_joined
-        self._tls = tls
-        self._names = Names()
+        # To wherever the user says: it is their machine that dials.
+        self._http = Egress(policy=Anywhere(), tls=tls, connect_timeout=_CONNECT_WITHIN)
         self._instance = ""
         self._accept: Accept
         # By the process of the gateway; and all processes it says it has.
@@ -92,8 +91,6 @@ class Joining:
             store.secret, digest_size=8, person=b"joined instance"
         ).hexdigest()
         self._accept = accept
-        if self._target.scheme == "https" and self._tls is None:
-            self._tls = await asyncio.to_thread(default_tls)
         self._keeping = asyncio.get_running_loop().create_task(self._keep(end))
 
     def leave(self) -> None:
@@ -110,7 +107,7 @@ class Joining:
             await asyncio.gather(self._keeping, return_exceptions=True)
         for tunnel in list(self._tunnels.values()):
             tunnel.wire.close("")
-        self._names.close()
+        await self._http.close()
 
     async def _keep(self, end: Callable[[], None]) -> None:
         """Be connected to every process of the gateway, until cancelled or refused."""
@@ -149,15 +146,14 @@ class Joining:
         wire = client_wire(url, self._headers)
         place = self._target.origin
         try:
-            dial = Dial(self._target, Anywhere())
-            await dial.connect(self._names.resolve, self._tls, _CONNECT_WITHIN, lambda: wire)
+            await self._http.connect(self._target.url, lambda: wire)
             async with asyncio.timeout(_WELCOME_WITHIN):
                 await wire.opened()
                 connection = _GatewayConnection(wire, self._accept, self._gone)
                 wire.send(encode_text(Kind.HELLO, Hello(self._name, self._instance)))
                 welcome = await connection.welcomed
-        except WireError as error:
-            raise NotJoined(f"{place} cannot be reached ({kind_of(error)})") from None
+        except EgressError as error:
+            raise NotJoined(f"{place} cannot be reached ({error.reason})") from None
         except TimeoutError:
             wire.close("")
             raise NotJoined(f"{place} does not answer in time") from None

@@ -29,12 +29,18 @@ def run_reloading(targets: Sequence[str]) -> None:
                 child.terminate()
                 child.wait()
             print("dragoman: files changed, starting again", file=sys.stderr)
-    except KeyboardInterrupt:
+    except _Stopped:
         return
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+class _Stopped(KeyboardInterrupt):
+    """A signal asked for an orderly end."""
 
 
 def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
+    raise _Stopped
 
 
 def _watch(child: subprocess.Popen[bytes], folders: set[Path], before: dict[Path, int]) -> None:

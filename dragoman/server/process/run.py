@@ -35,6 +35,7 @@ from dragoman.server.process.tls import tls_options
 from dragoman.server.process.workers import inherited, supervise
 from dragoman.server.push_service import check as check_push
 from dragoman.telemetry import figures, logs, page
+from dragoman.telemetry.activity import activity
 
 if TYPE_CHECKING:
     # Loads websockets, which an extra brings.
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
+# The exit code after Ctrl-C, as shells have it.
+INTERRUPTED = 128 + signal.SIGINT
 # Seconds that agent code has to end after everything else has.
 _LAST_WORDS = 0.5
 
@@ -105,6 +108,10 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams before uvicorn waits for them."""
+        activity.flush()
+        is_kept = self._app.settings.stores.location != "memory:"
+        fate = "goes on at the next start" if is_kept else "is lost with the memory it was in"
+        logger.info("stopping: what is under way %s", fate)
         self._app.end_streams()
         if self._join is not None:
             self._join.leave()
@@ -148,6 +155,8 @@ def run(
         settings.telemetry.log_level,
         access=settings.telemetry.access_log,
     )
+    if settings.telemetry.log_level in ("debug", "info"):
+        activity.begin()
     worker = inherited()
     if join is not None:
         _join(make(*agents, settings=settings, is_local=False), join, on_ready, settings)
@@ -275,14 +284,20 @@ def _work(
     server = Server(config, app, on_ready, line, urls, pipes, join)
     page.share()
     # uvicorn raises the signal again once it is done; by then everything is closed.
+    came: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _ignore)
+        signal.signal(number, lambda number, _: came.append(number))
     # Objects alive after start-up stay; collect seldom, since requests make no cycles.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        run_through(runner.get_loop(), _serve(app, server, listeners))
-    return 0 if server.started and app.site.fault is None else 1
+        run_through(runner.get_loop(), _serve(app, server, listeners, came))
+    return _exit_code(came) if server.started and app.site.fault is None else 1
+
+
+def _exit_code(came: Sequence[int]) -> int:
+    """Return how a server ends that was asked to: Ctrl-C is told from an orderly stop."""
+    return INTERRUPTED if signal.SIGINT in came else 0
 
 
 def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
@@ -300,14 +315,16 @@ def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]
     running.result()
 
 
-async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:
+async def _serve(
+    app: App, server: Server, listeners: list[socket.socket], came: Sequence[int]
+) -> None:
     # Before uvicorn, which would report a mistake in the settings as its own failure.
     await app.start()
     await server.serve(sockets=listeners)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
         # Agent code that ignores its cancellation.
-        _leave(0 if app.site.fault is None else 1)
+        _leave(_exit_code(came) if app.site.fault is None else 1)
 
 
 def _leave_threads(code: int) -> None:
@@ -327,7 +344,3 @@ def _leave(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
-
-
-def _ignore(number: int, frame: Any) -> None:
-    """Everything is closed already."""

@@ -84,7 +84,10 @@ def supervise(
             was_asked = _watch(workers, signals, on_ready)
         finally:
             codes = _end(workers, drain + _GRACE)
-    return 0 if was_asked and not any(codes) else 1
+        if not was_asked or any(codes):
+            return 1
+        # The wake-up descriptor carries the numbers. Of Ctrl-C the shell tells the workers too.
+        return 128 + signal.SIGINT if signal.SIGINT in signals.recv(16) else 0
 
 
 def _start(command: Sequence[str], listeners: Sequence[socket.socket]) -> _Worker:

@@ -10,7 +10,7 @@ from dragoman.stores.interface.leases import Duty, Leases, died_alone
 from dragoman.stores.interface.limits import Draw, Drawn, SharedLimits
 from dragoman.stores.interface.pushes import DeadLetter, Push, PushStore
 from dragoman.stores.interface.sealing import Sealing
-from dragoman.stores.interface.store import Store, StoreTrouble
+from dragoman.stores.interface.store import Store, StoreSize, StoreTrouble
 from dragoman.stores.interface.tasks import (
     LATEST,
     READ_BYTES,
@@ -59,6 +59,7 @@ __all__ = [
     "SharedLimits",
     "Snapshot",
     "Store",
+    "StoreSize",
     "StoreTrouble",
     "Survey",
     "TaskPosition",

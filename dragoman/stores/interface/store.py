@@ -21,6 +21,14 @@ class StoreTrouble(NamedTuple):
     is_serious: bool
 
 
+class StoreSize(NamedTuple):
+    """How large a store is, in bytes."""
+
+    used: int
+    # Left where it is; None: that is not known here.
+    free: int | None
+
+
 class Store(TaskStore, Leases, Bus, PushStore, Protocol):
     """The sum of the groups, and the life of the store itself."""
 
@@ -50,6 +58,10 @@ class Store(TaskStore, Leases, Bus, PushStore, Protocol):
     async def troubles(self) -> Sequence[StoreTrouble]:
         """Return what does not work at present and may come back by itself; it takes a second at
         most."""
+        ...
+
+    async def size(self) -> StoreSize:
+        """Return how large the store is; what lives in memory has no size."""
         ...
 
     async def broken(self) -> StoreBroken:

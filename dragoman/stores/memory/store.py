@@ -35,6 +35,7 @@ from dragoman.stores.interface import (
     Query,
     Rung,
     Snapshot,
+    StoreSize,
     StoreTrouble,
     Survey,
     TaskRow,
@@ -138,6 +139,10 @@ class MemoryStore:
     async def troubles(self) -> Sequence[StoreTrouble]:
         """Memory has no parts that could fail."""
         return ()
+
+    async def size(self) -> StoreSize:
+        """Memory has no size of its own."""
+        return StoreSize(0, None)
 
     async def broken(self) -> StoreBroken:
         """Memory does not break."""

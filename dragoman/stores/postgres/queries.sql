@@ -188,6 +188,9 @@ FROM tasks JOIN scopes ON scopes.number = tasks.scope
 WHERE tasks.number IN (SELECT task FROM notes) AND holder = $1 AND state NOT IN (3, 4, 5, 7)
     AND agent = $2;
 
+-- name: size
+SELECT pg_database_size(current_database());
+
 -- name: overdue
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM deadlines JOIN tasks ON tasks.number = deadlines.task

@@ -13,6 +13,7 @@ from dragoman.stores.interface import (
     Note,
     Rung,
     Sealing,
+    StoreSize,
     StoreTrouble,
     TaskRow,
     Write,
@@ -129,6 +130,11 @@ class PostgresStore(TaskReads, PushRows):
     async def troubles(self) -> Sequence[StoreTrouble]:
         """Return which of database, session, standby and bus does not answer."""
         return await troubles(self._connections, self._workers, self._writer, self._bus)
+
+    async def size(self) -> StoreSize:
+        """Return the bytes of the database; only its server knows what is left there."""
+        ((used,),) = await self._rows("size")
+        return StoreSize(used, None)
 
     async def broken(self) -> StoreBroken:
         """Wait until a newer release changed the schema. Nothing else is final: a server that is

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,7 @@ from dragoman.stores.interface import (
     Rung,
     Sealing,
     Snapshot,
+    StoreSize,
     StoreTrouble,
     Survey,
     TaskRow,
@@ -401,6 +403,10 @@ class SQLiteStore:
         """Return nothing: a file that fails is broken, and does not come back."""
         return ()
 
+    async def size(self) -> StoreSize:
+        """Return the bytes of the file and its journal, and what is left beside them."""
+        return await asyncio.to_thread(_size, self.path)
+
     async def broken(self) -> StoreBroken:
         """Return why, when the disk lost a write or the file is lost."""
         await self._writer.broken.wait()
@@ -716,3 +722,11 @@ class SQLiteStore:
 
     def _head(self, row: Row) -> TaskRow:
         return task_row(row, self._part(row[3]))
+
+
+def _size(path: Path) -> StoreSize:
+    used = 0
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            used += path.with_name(path.name + suffix).stat().st_size
+    return StoreSize(used, shutil.disk_usage(path.parent).free)

@@ -243,3 +243,9 @@ class ReadPromises(StoreSuite):
         await write(later, last)
         assert await later.withheld(head.number) == {}
         assert await later.withheld(other.number) == {2: b"other"}
+
+    async def test_a_store_tells_how_large_it_is(self, store: Store) -> None:
+        """Never less than nothing, and what is left only where that is known."""
+        await write(store, creation("t"))
+        size = await store.size()
+        assert size.used >= 0 and (size.free is None or size.free > 0)

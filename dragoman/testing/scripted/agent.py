@@ -1,7 +1,7 @@
 """The scripted agent: an ASGI app that follows a script.
 
-It speaks 1.0, 0.3 and 0.2 over JSON-RPC and REST, records every request, keeps its tasks in memory,
-and misbehaves where the script says so.
+It speaks 1.0, 0.3 and 0.2 over JSON-RPC, REST and gRPC, records every request, keeps its tasks in
+memory, and misbehaves where the script says so.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from dragoman.errors import (
     VersionNotSupported,
 )
 from dragoman.model import operations as ops
-from dragoman.model.card import HTTP_JSON, JSONRPC, ONCE_URI, RESUME_URI, AgentExtension
+from dragoman.model.card import GRPC, HTTP_JSON, JSONRPC, ONCE_URI, RESUME_URI, AgentExtension
 from dragoman.model.identity import ContextId, new_id
 from dragoman.model.message import agent_message
 from dragoman.service import Reply
@@ -161,6 +161,9 @@ class ScriptedAgent:
             body = msgspec.json.encode(self.script.documents[seen.path])
             await connection.answer(200, body.replace(b"{base}", connection.base.encode()))
             return
+        if "grpc" in (connection.scope.get("extensions") or {}):
+            await self._grpc(connection, seen)
+            return
         path, binding = self._cards.binding_of(seen.path)
         if binding == JSONRPC or (not binding and path in _RPC_PATHS):
             await self._jsonrpc(connection, seen)
@@ -232,6 +235,23 @@ class ScriptedAgent:
             seen.version = dialect.version
             params = rest.params(route, connection.scope["query_string"], value)
             seen.operation = dialect.decode_request(rest.method(route, dialect), params)
+            await self._answer(connection, wire, seen.operation)
+        except A2AError as error:
+            await wire.refuse(connection, error)
+
+    async def _grpc(self, connection: ScriptedConnection, seen: SeenRequest) -> None:
+        """Answer an rpc, whose messages are JSON here."""
+        # Loads protobuf, which an rpc has loaded already.
+        from dragoman.transports.grpc.codec import find
+
+        seen.binding = GRPC
+        called = find(seen.path)
+        dialect = called.codec.dialect
+        wire = ScriptedWire(dialect, is_rpc=False)
+        try:
+            self._check_offer(GRPC, dialect)
+            seen.version = dialect.version
+            seen.operation = called.codec.decode_request(called.name, json_text.parse(seen.body))
             await self._answer(connection, wire, seen.operation)
         except A2AError as error:
             await wire.refuse(connection, error)

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from dragoman.dialects import cards, negotiate
 from dragoman.model.card import (
+    GRPC,
     JSONRPC,
     AgentCapabilities,
     AgentCard,
@@ -165,6 +166,8 @@ def _url(offer: ScriptedInterface, base: str) -> str:
         return offer.url
     if offer.url:
         return base + offer.url
+    if offer.binding == GRPC:
+        return base.partition("://")[2].partition("/")[0]
     return f"{base}/a2a" if offer.binding == JSONRPC else base
 
 

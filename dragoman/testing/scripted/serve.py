@@ -20,6 +20,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragoman.errors import ConfigError
+from dragoman.server.process.grpc_serving import is_installed
+from dragoman.server.process.json_rpcs import JsonRpcs
 from dragoman.testing.scripted.connection import ADDRESS, TRANSPORT, ConnectionCut
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -93,7 +95,27 @@ class _Quiet(logging.Filter):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Passes the transport with each request."""
+    """Passes the transport with each request, and connections of gRPC to what answers them."""
+
+    # None: gRPC is not installed.
+    rpcs: JsonRpcs | None = None
+    # What has come of a connection that may be gRPC's.
+    _opening: bytes | None = b""
+    # The type of the base class allows for none.
+    transport: asyncio.Transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; the first ones say what is spoken."""
+        if self.rpcs is not None and self._opening is not None:
+            data = self._opening + data
+            is_grpc = self.rpcs.begins(data)
+            self._opening = data if is_grpc is None else None
+            if is_grpc:
+                is_secure = self.transport.get_extra_info("ssl_object") is not None
+                self.rpcs.take(self, data, is_secure=is_secure)
+            if is_grpc is not False:
+                return
+        super().data_received(data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -145,7 +167,8 @@ async def serving(app: App, address: ListenAddress | None = None) -> AsyncGenera
     """Serve an app on this loop; the value is its address."""
     address = address or ListenAddress()
     shown = _with_address(app, address.public_url) if address.public_url else app
-    server = _Server(_config(shown, address))
+    rpcs = JsonRpcs(shown) if is_installed() else None
+    server = _Server(_config(shown, address, rpcs))
     listener = address.listen()
     running = asyncio.create_task(server.serve([listener]))
     quiet = _Quiet()
@@ -162,6 +185,8 @@ async def serving(app: App, address: ListenAddress | None = None) -> AsyncGenera
         end_streams = getattr(app, "end_streams", None)
         if end_streams is not None:
             end_streams()
+        if rpcs is not None:
+            await rpcs.stop()
         server.stop()
         with contextlib.suppress(SystemExit):
             await running
@@ -207,28 +232,33 @@ def hosted(app: App, address: ListenAddress | None = None) -> Generator[str]:
         thread.join(START_WITHIN)
 
 
-def run(app: App, address: ListenAddress, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM."""
+def run(app: App, address: ListenAddress, on_ready: Callable[[str], None]) -> signal.Signals:
+    """Serve until SIGINT or SIGTERM; return which it was."""
 
-    async def serve() -> None:
+    async def serve() -> signal.Signals:
         stop = stopped_by_signals()
         async with serving(app, address) as url:
             on_ready(url)
-            await stop.wait()
+            return await stop
 
-    asyncio.run(serve())
+    return asyncio.run(serve())
 
 
-def stopped_by_signals() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set, instead of ending the process."""
-    stop = asyncio.Event()
+def stopped_by_signals() -> "asyncio.Future[signal.Signals]":
+    """Return the first SIGINT or SIGTERM that comes, instead of ending the process."""
     loop = asyncio.get_running_loop()
+    stop: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def note(number: signal.Signals) -> None:
+        if not stop.done():
+            stop.set_result(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, note, number)
     return stop
 
 
-def _config(app: App, address: ListenAddress) -> uvicorn.Config:
+def _config(app: App, address: ListenAddress, rpcs: JsonRpcs | None) -> uvicorn.Config:
     try:
         config = uvicorn.Config(
             app,
@@ -237,7 +267,7 @@ def _config(app: App, address: ListenAddress) -> uvicorn.Config:
             lifespan="on",
             ws="none",
             proxy_headers=False,
-            http=_Protocol,
+            http=type("_Protocol", (_Protocol,), {"rpcs": rpcs}),
             loop="asyncio",
             server_header=False,
             date_header=False,
@@ -248,6 +278,9 @@ def _config(app: App, address: ListenAddress) -> uvicorn.Config:
             ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
         )
         config.load()
+        if rpcs is not None and config.ssl is not None:
+            # Who can speak both is answered by HTTP/1.1.
+            config.ssl.set_alpn_protocols(["http/1.1", "h2"])
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the certificates cannot be used: {error}") from None
     return config

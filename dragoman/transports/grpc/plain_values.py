@@ -5,6 +5,7 @@ by JSON name, to write them. The values are those of ProtoJSON, but for bytes, w
 Whether they are valid is for the dialect to say; what ProtoJSON cannot express is refused here.
 """
 
+import base64
 import math
 import re
 from collections.abc import Callable
@@ -164,6 +165,8 @@ def _writer(schema: ProtoSchema, row: FieldRow) -> Write:
     if row.type in schema.enums:
         numbers = {text: number for number, text in enumerate(schema.enums[row.type])}
         return lambda message, value: setattr(message, name, numbers.get(value, 0))
+    if row.type == "bytes":
+        return lambda message, value: setattr(message, name, _bytes(value))
     if row.type in _SCALARS:
         if row.is_map:
             return lambda message, value: getattr(message, name).update(value)
@@ -201,6 +204,11 @@ def _writer(schema: ProtoSchema, row: FieldRow) -> Write:
 
         return write_value
     return write_one
+
+
+def _bytes(value: Value) -> bytes:
+    """Return bytes that may be base64, as in JSON."""
+    return base64.b64decode(value) if isinstance(value, str) else value
 
 
 def _filler(schema: ProtoSchema, row: FieldRow) -> Write:

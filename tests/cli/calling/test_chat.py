@@ -125,7 +125,7 @@ async def test_an_interrupt_of_a_running_task_tells_its_ids_once(tmp_path: Path)
         # What an agent says on the way is shown on the way.
         await terminal.until("Progress: Second 1")
         process.send_signal(signal.SIGINT)
-        assert await within(process.wait()) == 1
+        assert await within(process.wait()) == 130
         end = await terminal.rest()
     ((id, one),) = agent.tasks.items()
     assert end.count(f"Task: {id}") == end.count(f"Context: {one.task.context_id}") == 1, end
@@ -184,7 +184,7 @@ async def test_an_interrupt_before_a_task_is_known_tells_the_context(tmp_path: P
         terminal.type("echo never")
         await within(asked.wait())
         process.send_signal(signal.SIGINT)
-        assert await within(process.wait()) == 1
+        assert await within(process.wait()) == 130
         end = await terminal.rest()
     ((_, one),) = agent.tasks.items()
     assert end.count(f"Context: {one.task.context_id}\n") == 1 and "interrupted" in end, end

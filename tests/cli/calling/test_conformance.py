@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.rpcs import talking
 from harness.serving import hosting, serving
 
 from dragoman.server.demo_agent import agent as our_demo
@@ -30,6 +31,18 @@ async def test_an_agent_of_ours_passes_over_every_interface(tmp_path: Path) -> N
         text = await call("conformance", site.url, "--category", "paging", cwd=tmp_path)
         assert text.stdout.count("Check: paging.pages\n") == len(interfaces)
         assert fields(text.stdout)["Failed"] == "0"
+
+
+async def test_an_agent_is_checked_over_grpc_where_nothing_else_is_spoken(tmp_path: Path) -> None:
+    with talking(tmp_path, "--grpc-listen", "127.0.0.1:0") as server:
+        words = ("-a", server.ready(), "--transport", "grpc", "--debug")
+        ended = await call(*STRICT, *words, cwd=tmp_path)
+    found = document(ended)
+    assert {check["interface"] for check in found["checks"]} == {"", "GRPC 1.0", "GRPC 0.3"}
+    assert failed(found) == set()
+    # The port of its own takes nothing but gRPC, so that is what was asked.
+    place = server.line("gRPC: ").removeprefix("gRPC: ")
+    assert f"POST http://{place}/lf.a2a.v1.A2AService/GetTask" in ended.stderr
 
 
 async def test_interfaces_are_chosen_and_the_wire_is_shown(tmp_path: Path) -> None:

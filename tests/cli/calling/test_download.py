@@ -157,5 +157,5 @@ async def test_what_cannot_be_fetched_is_out_of_reach_unless_we_do_not_want_to(
     monkeypatch.setattr(Egress, "get", get)
     subject = Artifact("a-1", [Part(url="https://nowhere.example/x")])
     with pytest.raises(Failure, match=r"nowhere\.example") as caught:
-        await _fetched([(0, subject)], 100)
+        await _fetched([(0, subject)], 100, lambda text: None)
     assert caught.value.code == code

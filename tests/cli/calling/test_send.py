@@ -152,7 +152,7 @@ async def test_a_signal_leaves_the_ids_and_the_next_command(
     task = waiting.split()[2]
     process.send_signal(number)
     out, err = await within(process.communicate())
-    assert process.returncode == 1
+    assert process.returncode == 128 + number
     error = json.loads(out)["error"]
     assert (error["code"], error["message"]) == ("A2ACLI_ERR_INTERNAL", "interrupted")
     assert f"Task: {task}" in err.decode() and f"--wait {task}" in err.decode()

@@ -213,7 +213,7 @@ def test_a_command_that_is_ended_half_way_leaves_nothing(tmp_path: Path) -> None
             assert half.stdout is not None and half.stdout.readline() == "half\n"
             assert set(os.listdir(tmp_path)) > before
             half.send_signal(signal.SIGTERM)
-            assert half.wait(WAIT) == 1
+            assert half.wait(WAIT) == 143
         finally:
             half.kill()
             half.communicate(timeout=WAIT)

@@ -80,5 +80,5 @@ async def test_the_catalog_of_names_is_shown_and_a_name_without_one_says_so(tmp_
     assert "d.example" in entry["value"] and "hunter22" not in ended.stdout
     known = await call("doctor", "--check", "configuration", cwd=tmp_path, env=env)
     assert "no setting is called" not in known.stdout, known.stdout
-    shown = await call("send", "--help", cwd=tmp_path)
+    shown = await call("send", "--help", "--all", cwd=tmp_path)
     assert "$DRAGOMAN_CATALOG" in shown.stdout

@@ -158,7 +158,7 @@ def test_a_live_tail_misses_nothing_and_says_where_it_was(
         assert len(shown) == len(expected), "nothing twice"
         child.process.send_signal(signal.SIGTERM)
         assert json.loads(child.line())["error"]["message"] == "interrupted"
-        assert child.process.wait(WAIT) == 1
+        assert child.process.wait(WAIT) == 143
         position = child.log.splitlines()[-1].removeprefix("Position: ")
     # Ended between a line and noting its place, it shows that line again; it never skips one.
     assert {*places(asked(tmp_path, "tail", "--since", position)["items"])} <= expected
@@ -207,5 +207,5 @@ def test_a_tail_in_the_background_ends_by_an_interrupt(
     with running(*words, cwd=tmp_path, command=("-c", code)) as child:
         child.line("State: TASK_STATE_COMPLETED")
         child.process.send_signal(signal.SIGINT)
-        assert child.process.wait(WAIT) == 1
+        assert child.process.wait(WAIT) == 130
         assert "interrupted" in child.log

@@ -123,7 +123,7 @@ def test_service_parameters_are_headers_and_help_does_not_sell_them_as_credentia
     before = len(calls(desk))
     _, page = together(
         lambda: desk.run("send", "hi", "--svc-param", "X-Team: red", "--svc-param", "X-Run=a:b"),
-        lambda: desk.run("send", "--help", a=""),
+        lambda: desk.run("send", "--help", "--all", a=""),
     )
     (seen,) = calls(desk)[before:]
     assert seen.headers["x-team"] == "red" and seen.headers["x-run"] == "a:b"
@@ -169,8 +169,8 @@ def test_a_variable_serves_as_well_and_a_flag_wins_over_it(
 @pytest.mark.cli("A2ACLI_AUTH_002")
 def test_help_says_that_flags_are_seen_by_others_and_names_the_variable(desk: Desk) -> None:
     send, login = together(
-        lambda: desk.run("send", "--help", a="").out,
-        lambda: desk.run("auth", "login", "-h", a="").out,
+        lambda: desk.run("send", "--help", "--all", a="").out,
+        lambda: desk.run("auth", "login", "-h", "--all", a="").out,
     )
     flags = {"--bearer": "A2ACLI_BEARER", "--api-key": "A2ACLI_API_KEY"}
     for page, named in (

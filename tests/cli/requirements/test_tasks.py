@@ -125,7 +125,7 @@ def test_an_interrupt_after_the_id_was_told_does_not_lose_it(
         )
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and out == b""
+    assert process.returncode == 130 and out == b""
     assert f"Task: {task}" in err.decode() and f"--wait {task}" in err.decode()
     assert desk.json("task", "get", task)["status"]["state"] == "TASK_STATE_WORKING"
 

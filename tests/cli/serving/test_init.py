@@ -53,7 +53,11 @@ def test_a_client_tests_itself_and_asks(tmp_path: Path) -> None:
     assert json.loads(made.stdout) == {
         "dir": ".",
         "files": ["pyproject.toml", "asker.py", "tests/test_asker.py", "README.md"],
-        "next": ["pytest", "dragoman up", 'python asker.py 127.0.0.1:8000 "hello"'],
+        "next": [
+            "python -m unittest discover tests",
+            "dragoman up",
+            'python asker.py 127.0.0.1:8000 "hello"',
+        ],
     }
     ended = checked(tmp_path)
     assert ended.returncode == 0 and "1 passed" in ended.stdout, ended.stdout + ended.stderr
@@ -92,8 +96,7 @@ def test_the_skill_is_installed_where_assistants_look(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--template", "gateway"), "there is no gateway yet"),
-        (("--template", "boat"), "agent, client"),
+        (("--template", "boat"), "agent, client, gateway, pair, approval, mcp"),
         (("--name", 'a" + evil() + "'), "quotes"),
         (("--name", "two\nlines"), "one line"),
     ],
@@ -115,7 +118,7 @@ def test_a_module_has_a_name_that_can_be_imported(tmp_path: Path, name: str, mod
     assert f"File: {module}.py\n" in made.stdout
 
 
-@pytest.mark.parametrize("template", ["agent", "client"])
+@pytest.mark.parametrize("template", ["agent", "client", "gateway", "pair", "approval", "mcp"])
 def test_how_to_install_holds_while_no_index_has_the_package(tmp_path: Path, template: str) -> None:
     run("init", "--template", template, "--name", "One", cwd=tmp_path)
     text = (tmp_path / "README.md").read_text()

@@ -216,7 +216,7 @@ def test_a_signal_ends_it_well_before_its_drain_whatever_is_open(
                 more = following.iter_lines()
                 assert next(more)
                 child.process.send_signal(number)
-                assert child.process.wait(60) == 0
+                assert child.process.wait(60) == (130 if number == signal.SIGINT else 0)
                 # The reader sees a stream that ends, not a connection that breaks.
                 list(more)
         assert "Traceback" not in child.log
@@ -495,3 +495,55 @@ def test_an_a2a_server_is_named_alone_and_one_of_several_by_its_name(tmp_path: P
         with client(child) as http:
             assert ask_researcher(http, {}).json()["result"]["kind"] == "task"
         assert child.stop() == 0
+
+
+def test_the_log_has_a_line_for_each_task_refused_login_and_the_stop_unless_it_is_quiet(
+    here: Path,
+) -> None:
+    place = ("--host", "127.0.0.1", "--port", "0", "--store", "memory:", "--auth", "bearer")
+    env = {"DRAGOMAN_AUTH_TOKEN": "sixteen-characters-or-more"}
+    for more, is_logged in (((), True), (("--quiet",), False)):
+        with running("serve", "my_agent.py", *place, *more, cwd=here, env=env) as child:
+            url = child.ready()
+            assert httpx.post(url, json={}, trust_env=False).status_code == 401
+            words = ("send", "-a", url, "hi", "--fail")
+            wrong = run(*words, cwd=here, env={"A2ACLI_BEARER": "another-token-of-mine"})
+            assert wrong.returncode == 4
+            assert "The token of A2ACLI_BEARER is not accepted" in wrong.stderr
+            right = run(*words, cwd=here, env={"A2ACLI_BEARER": env["DRAGOMAN_AUTH_TOKEN"]})
+            assert right.returncode == 0, right.stderr
+            child.process.send_signal(signal.SIGINT)
+            assert child.process.wait(60) == 130
+        for line in ("task completed after", "login refused for 127.0.0.1", "stopping: "):
+            assert (line in child.log) == is_logged, child.log
+
+
+def test_an_agent_without_a_skill_is_told_of_and_a_bad_place_is_refused(here: Path) -> None:
+    (here / "bare.py").write_text("from dragoman import Agent\nagent = Agent('Bare', 'Idle.')\n")
+    with running("serve", "bare.py", "--port", "0", "--store", "memory:", cwd=here) as child:
+        child.ready()
+        assert child.stop() == 0
+    assert "agent Bare has no skill" in child.log and "@agent.skill" in child.log
+    both = run("serve", "bare.py", "--listen", "127.0.0.1:0", "--port", "1", cwd=here)
+    assert both.returncode == 2 and "leave out --host and --port" in both.stderr
+
+
+def test_a_failed_task_is_exit_1_where_that_is_asked_for(here: Path) -> None:
+    source = """
+from dragoman import Agent
+agent = Agent("Broken", "Fails.")
+@agent.skill
+def fail(text: str) -> str:
+    raise ValueError(text)
+"""
+    (here / "broken.py").write_text(source)
+    with running("serve", "broken.py", *LISTEN, "--store", "memory:", cwd=here) as child:
+        url = child.ready()
+        assert run("send", "-a", url, "x", cwd=here).returncode == 0
+        failed = run("send", "-a", url, "x", "--fail", "-o", "json", cwd=here)
+        task = json.loads(failed.stdout)["task"]
+        assert failed.returncode == 1 and task["status"]["state"] == "TASK_STATE_FAILED"
+        seen = run("task", "get", "-a", url, task["id"], "--fail", cwd=here)
+        assert seen.returncode == 1 and "State: TASK_STATE_FAILED" in seen.stdout
+        child.stop()
+    assert "ValueError at " in child.log and "broken.py, line 6" in child.log

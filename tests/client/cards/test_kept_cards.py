@@ -9,11 +9,13 @@ from harness.waiting import within
 
 from dragoman.client.agent_connection import AgentConnection, Options
 from dragoman.client.cards.cards import Cards
+from dragoman.client.cards.references import parse
 from dragoman.client.credentials.credentials import ApiKey, Bearer, Credential
 from dragoman.errors import CredentialsMissing, Unauthenticated
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
 from dragoman.model.task import TaskState
+from tests.client.cards import web
 from tests.client.stub import URL, Asked, Said, Stub, got, stream, task
 
 SCHEMES: dict[str, Any] = {
@@ -209,3 +211,25 @@ async def test_a_card_that_an_earlier_run_left_on_disk_is_a_kept_one(tmp_path: P
     agent.cards = Cards(folder=tmp_path / "cards")
     await within(agent.line(KEY).answer(READ))
     assert (agent.looks, agent.calls) == (2, 2), "what was read anew is kept in its place"
+
+
+async def test_the_card_of_an_agent_on_this_machine_is_validated_each_time_and_not_left_on_disk(
+    tmp_path: Path,
+) -> None:
+    home = "http://localhost:9/.well-known/agent-card.json"
+    headers = {"cache-control": "max-age=3600", "etag": '"1"'}
+
+    def page(asked: web.Asked) -> web.Page:
+        if asked.headers.get("if-none-match") == headers["etag"]:
+            return web.Page(304, dict(headers))
+        return web.Page(headers=dict(headers), body=msgspec.json.encode(card))
+
+    card = dict(web.CARD)
+    network, cards = web.Web({home: page}), Cards(folder=tmp_path)
+    for name, kept in (("Weather", False), ("Weather", False), ("Climate", False)):
+        if name != card["name"]:
+            card["name"], headers["etag"] = name, '"2"'
+        found = await cards.fetch(network, parse("localhost:9"))  # type: ignore[arg-type]  # as Http
+        assert (found.card.name, found.is_kept) == (name, kept)
+    assert len(network.asked) == 3 and "if-none-match" in network.asked[1].headers
+    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from harness.serving import frames
+from harness.serving import V1, frames, message
 from harness.waiting import WAIT, within
 
 from dragoman.gateway.api import streams
@@ -58,6 +58,23 @@ async def test_an_agent_of_text_is_given_the_input_as_json(site: GatewaySite) ->
 async def test_a_task_is_given_by_an_agents_name_too(site: GatewaySite) -> None:
     made = await site.make(assignedAgentId="echo")
     assert made["assigned_agent_id"] == site.agent
+
+
+async def test_a_paused_agent_gets_no_further_tasks_until_it_goes_on(site: GatewaySite) -> None:
+    under_way = await site.make(input={"do": "ask"})
+    paused = await site.ask("PATCH", f"/agents/{site.agent}", {"isPaused": True})
+    assert paused["is_paused"] and paused["status"] == "online"
+    named = {"title": "a task", "assignedAgentId": site.agent}
+    refused = await site.ask("POST", "/tasks", named, status=503)
+    assert refused["code"] == "AGENT_OFFLINE" and "paused" in refused["message"]
+    for metadata in ({"skillId": "echo"}, {}):
+        body = {"message": message("repeat what you hear"), "metadata": metadata}
+        answer = await site.http.post("/message:send", json=body, headers=V1)
+        assert "No agent available" in answer.text, answer.text
+    await site.ask("POST", f"/tasks/{under_way['id']}/cancel")
+    going = await site.ask("PATCH", f"/agents/{site.agent}", {"isPaused": False})
+    assert not going["is_paused"]
+    assert (await site.make())["assigned_agent_id"] == site.agent
 
 
 @pytest.mark.parametrize(

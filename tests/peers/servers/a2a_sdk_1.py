@@ -1,4 +1,4 @@
-"""The server of PyPI a2a-sdk 1.x: 1.0 over all bindings, its 0.3 layer over JSON-RPC and REST."""
+"""The server of PyPI a2a-sdk 1.x: 1.0 over all bindings, and its 0.3 layer over them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -8,6 +8,8 @@ from typing import Any
 import grpc
 import grpc.aio
 import playing
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.helpers import (
     new_data_part,
     new_raw_part,
@@ -111,8 +113,9 @@ def make_app(address: str) -> Starlette:
         ]
         + [
             AgentInterface(
-                url=f"127.0.0.1:{rpc_port}", protocol_binding="GRPC", protocol_version="1.0"
+                url=f"127.0.0.1:{rpc_port}", protocol_binding="GRPC", protocol_version=version
             )
+            for version in ("1.0", "0.3")
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain"],
@@ -130,6 +133,7 @@ def make_app(address: str) -> Starlette:
     async def life(_: Starlette) -> AsyncIterator[None]:
         rpcs = grpc.aio.server()
         a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), rpcs)
+        a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), rpcs)
         rpcs.add_insecure_port(f"127.0.0.1:{rpc_port}")
         await rpcs.start()
         yield

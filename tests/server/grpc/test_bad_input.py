@@ -1,6 +1,7 @@
 """Bad input over gRPC: each request has a documented status, and nothing is made by it."""
 
 import asyncio
+import contextlib
 import random
 import struct
 from collections import Counter
@@ -11,12 +12,17 @@ import grpc.aio
 import pytest
 from harness.rpcs import Rpcs, message, rpcs_to, talking
 from harness.waiting import within
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dragoman.http.grpc.header_blocks import MOST_BYTES, HeaderBlocks
 from dragoman.http.grpc.pipes import PREFACE
 from dragoman.testing.processes import ServerProcess
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
 from dragoman.transports.grpc.varints import varint
+
+pytestmark = pytest.mark.usefixtures("one_loop")
 
 REQUESTS = 2_000
 # What a request that is wrong may end with.
@@ -163,6 +169,40 @@ async def test_an_abuse_of_http2_harms_no_one_else(server: ServerProcess, abuse:
                 writer.close()
                 reading.cancel()
         assert (server.memory() or 0) - before < GROWTH
+    # What a caller sends is not for the log, least of all as often as it likes.
+    assert server.log == ""
+
+
+async def test_headers_that_do_not_end_end_the_connection(server: ServerProcess) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(PREFACE + SETTINGS + ABUSES["headers without an end"])
+    # The preface, and what is in one go with it, may be too much already.
+    await within(drained(reader))
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(PREFACE + SETTINGS + frame(1, 0, 1, HEAD))
+    await within(reader.readexactly(9))
+    with contextlib.suppress(OSError):
+        for _ in range(400_000 // 9):
+            # Without a byte of headers each.
+            writer.write(frame(9, 0, 1))
+            await writer.drain()
+    await within(drained(reader))
+    writer.close()
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 4, 9]), st.integers(0, 300)), max_size=8))
+def test_frames_are_found_however_they_are_cut(frames: list[tuple[int, int]]) -> None:
+    data = PREFACE + b"".join(frame(kind, 0x4, 1, bytes(size)) for kind, size in frames)
+    endless = data + frame(1, 0, 1, bytes(16_000)) + 9 * frame(9, 0, 1, bytes(16_000))
+    for step in (8, 1_000, len(endless)):
+        blocks = HeaderBlocks(len(PREFACE))
+        pieces = [endless[at : at + step] for at in range(0, len(endless), step)]
+        taken = [blocks.takes(piece) for piece in pieces]
+        # All that ends has passed, and what does not has not.
+        passed = taken.index(False) * step
+        assert len(data) + MOST_BYTES - 16_000 - step < passed + step <= len(endless)
 
 
 async def drained(reader: asyncio.StreamReader) -> None:

@@ -21,6 +21,8 @@ from dragoman.errors import (
 from dragoman.model.card import RESUME_URI
 from dragoman.transports.grpc import tables
 
+pytestmark = pytest.mark.usefixtures("one_loop")
+
 POSITIONS = (("a2a-extensions", RESUME_URI),)
 
 

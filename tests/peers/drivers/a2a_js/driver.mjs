@@ -1,4 +1,4 @@
-// Drives the client of npm @a2a-js/sdk: A2A 1.0 over JSON-RPC and REST, and its 0.3 layer.
+// Drives the client of npm @a2a-js/sdk: A2A 1.0 over all bindings, and its 0.3 layer.
 // The scenarios are those of scenarios.py, said again: a library of another language shares none
 // of their code. Read from standard input, so that imports are found in the peer's environment.
 
@@ -11,6 +11,7 @@ import {
   JsonRpcTransportFactory,
   RestTransportFactory,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 import {
   ExtendedAgentCardNotConfiguredError,
   PushNotificationNotSupportedError,
@@ -21,11 +22,16 @@ import {
 
 const EACH_WITHIN = 60_000;
 const UNKNOWN_TASK = '00000000-0000-4000-8000-000000000000';
-const BINDINGS = { '1.0-jsonrpc': 'JSONRPC', '1.0-rest': 'HTTP+JSON', '0.3-jsonrpc': 'JSONRPC' };
+const BINDINGS = { jsonrpc: 'JSONRPC', rest: 'HTTP+JSON', grpc: 'GRPC' };
+const TRANSPORTS = {
+  jsonrpc: JsonRpcTransportFactory,
+  rest: RestTransportFactory,
+  grpc: GrpcTransportFactory,
+};
 
 const [address, pushing, version, ...chosen] = process.argv.slice(2);
-const spoken = version.split('-')[0];
-const binding = BINDINGS[version];
+const [spoken, carried] = version.split('-');
+const binding = BINDINGS[carried];
 
 // A server of 0.3 alone would show this card to every caller; the library itself always asks
 // for the one of 1.0.
@@ -33,8 +39,8 @@ const fetchCard = (url, init) =>
   fetch(url, { ...init, headers: { ...init?.headers, 'A2A-Version': spoken } });
 const legacyCompat = { enabled: spoken === '0.3' };
 const cardResolver = new DefaultAgentCardResolver({ fetchImpl: fetchCard, legacyCompat });
-const Transport = binding === 'JSONRPC' ? JsonRpcTransportFactory : RestTransportFactory;
-const factory = new ClientFactory({ transports: [new Transport({ legacyCompat })], cardResolver });
+const transports = [new TRANSPORTS[carried]({ legacyCompat })];
+const factory = new ClientFactory({ transports, cardResolver });
 const client = await factory.createFromUrl(address);
 
 const messageId = (prefix) => `${prefix}-${randomUUID()}`;

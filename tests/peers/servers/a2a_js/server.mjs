@@ -1,4 +1,4 @@
-// The server of npm @a2a-js/sdk 1.x: 1.0 over JSON-RPC and REST, and its 0.3 layer over both.
+// The server of npm @a2a-js/sdk 1.x: 1.0 over all bindings, and its 0.3 layer over them.
 // What each word means is written in playing.py.
 
 import { isUtf8 } from "node:buffer";
@@ -17,6 +17,9 @@ import {
   restHandler,
   UserBuilder,
 } from "@a2a-js/sdk/server/express";
+import { A2AService, grpcService } from "@a2a-js/sdk/server/grpc";
+import { LegacyA2AService, legacyGrpcService } from "@a2a-js/sdk/compat/v0_3/server/grpc";
+import { Server as RpcServer, ServerCredentials } from "@grpc/grpc-js";
 import express from "express";
 
 const BETWEEN_CHUNKS = 20;
@@ -167,6 +170,12 @@ class Player {
   }
 }
 
+const rpcs = new RpcServer();
+const rpcPort = await new Promise((resolve, reject) =>
+  rpcs.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), (error, port) =>
+    error ? reject(error) : resolve(port),
+  ),
+);
 const app = express();
 const server = createServer(app);
 server.listen(0, "127.0.0.1", () => {
@@ -177,6 +186,7 @@ server.listen(0, "127.0.0.1", () => {
     supportedInterfaces: ["1.0", "0.3"].flatMap((protocolVersion) => [
       { url: `${address}/rpc`, protocolBinding: "JSONRPC", tenant: "", protocolVersion },
       { url: `${address}/rest`, protocolBinding: "HTTP+JSON", tenant: "", protocolVersion },
+      { url: `127.0.0.1:${rpcPort}`, protocolBinding: "GRPC", tenant: "", protocolVersion },
     ]),
     provider: undefined,
     version: "1.0.0",
@@ -219,6 +229,8 @@ server.listen(0, "127.0.0.1", () => {
   );
   app.use("/rpc", jsonRpcHandler(options));
   app.use("/rest", restHandler(options));
+  rpcs.addService(A2AService, grpcService(options));
+  rpcs.addService(LegacyA2AService, legacyGrpcService(options));
   console.log(`Ready: ${address}`);
 });
 

@@ -1,0 +1,202 @@
+"""`python -m bench.console`: what pages of the console cost with many tasks and with a long one.
+
+In one process on a SQLite file that is filled first: by default 1,000,000 tasks that have ended,
+and one of 100,000 events. A page is asked for as a browser does, through the whole app; a figure is
+the median of the rounds, in processor time of the process (which other load on the machine changes
+least) and by the clock, and the bytes that go over the wire. What a first look costs, before
+anything is in memory, is told apart: that at the overview loads the templates and their libraries.
+Last is what open consoles cost: which share of a core they take while tasks arrive.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from dragoman import Agent, App
+from dragoman.config import load_settings
+from dragoman.console.part import ConsolePart
+from dragoman.model import operations as ops
+from dragoman.model.identity import Caller, MessageId, new_id
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import TaskState
+from dragoman.service import Call
+from dragoman.stores.interface import Store
+from dragoman.testing.promises.samples import addition, chunk, creation, head_of, status, submit
+
+ROUNDS = 7
+_AT_ONCE = 5_000
+
+
+class PageCost(NamedTuple):
+    """What one answer took: seconds of processor and by the clock, and bytes over the wire."""
+
+    processor: float
+    clock: float
+    size: int
+
+
+async def fill(store: Store, tasks: int, events: int) -> None:
+    """Store tasks that have ended, and one with many events."""
+    # Not so old that they would be forgotten.
+    began = time.time_ns() // 1_000_000 - tasks
+    for begin in range(0, tasks, _AT_ONCE):
+        some = range(begin, min(tasks, begin + _AT_ONCE))
+        await submit(
+            store,
+            *(
+                creation(f"t{number}", state=TaskState.COMPLETED, at=began + number)
+                for number in some
+            ),
+        )
+    now = time.time_ns() // 1_000_000
+    opening = chunk("long", "the first line\n", append=False)
+    await submit(store, creation("long", opening, state=TaskState.WORKING, at=now))
+    for begin in range(2, events - 1, _AT_ONCE):
+        head = await head_of(store, "long")
+        more = [chunk("long", f"line {n}\n") for n in range(begin, min(begin + _AT_ONCE, events))]
+        await submit(store, addition(head, *more[: events - begin - 1]))
+    head = await head_of(store, "long")
+    await submit(store, addition(head, status("long", TaskState.COMPLETED)))
+
+
+async def asked(app: App, path: str, query: str = "") -> PageCost:
+    """Ask for a page."""
+    size = 0
+    is_read = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal is_read
+        if is_read:
+            await asyncio.Event().wait()
+        is_read = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal size
+        if message["type"] == "http.response.start":
+            assert message["status"] == 200, (path, message)
+        size += len(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8000"), (b"accept-encoding", b"gzip")],
+        "client": ("127.0.0.1", 50_000),
+        "server": ("127.0.0.1", 8000),
+    }
+    processor, clock = time.process_time(), time.perf_counter()
+    await app(scope, receive, send)
+    return PageCost(time.process_time() - processor, time.perf_counter() - clock, size)
+
+
+@asynccontextmanager
+async def served(folder: Path, tasks: int, events: int) -> AsyncGenerator[App]:
+    """Serve a filled store; what the pages look at is read from the file."""
+    settings = load_settings(
+        {}, store=str(folder / "tasks.db"), audit="off", retain_tasks=10 * tasks
+    )
+
+    def made() -> App:
+        agent = Agent("agent", "Does nothing.")
+
+        @agent.skill
+        async def rest(text: str) -> str:
+            return text
+
+        return App(agent, settings=settings, is_local=True, parts=[ConsolePart()])
+
+    app = made()
+    async with app.running():
+        began = time.perf_counter()
+        await fill(app.store, tasks, events)
+        print(f"filled in {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    app = made()
+    async with app.running():
+        yield app
+
+
+async def measure(app: App, tasks: int, events: int) -> None:
+    """Print what each page costs."""
+    pages = {
+        "overview": ("/console", ""),
+        "tasks": ("/console/tasks", ""),
+        "tasks, by state": ("/console/tasks", "state=TASK_STATE_COMPLETED"),
+        "search, none has it": ("/console/tasks", "text=nowhere"),
+        "task": ("/console/tasks/long", ""),
+        "timeline": ("/console/tasks/long/timeline", ""),
+        "raw, the last window": ("/console/tasks/long/raw", f"before={events}"),
+        "scrubber, in the middle": ("/console/tasks/long/scrubber", f"at={events // 2}"),
+        "export, JSON": ("/console/tasks/long/export.json", ""),
+        "system": ("/console/system", ""),
+    }
+    print(f"{tasks:,} tasks, one of {events:,} events; milliseconds and KB")
+    print(f"{'page':<26}{'first':>8}{'processor':>11}{'clock':>8}{'KB':>8}")
+    for name, (path, query) in pages.items():
+        first = await asked(app, path, query)
+        found = [await asked(app, path, query) for _ in range(ROUNDS)]
+        processor, clock = (1000 * median(one[place] for one in found) for place in (0, 1))
+        size = first.size / 1000
+        print(f"{name:<26}{1000 * first.clock:>8.1f}{processor:>11.1f}{clock:>8.1f}{size:>8.1f}")
+
+
+async def busy(app: App, seconds: float) -> float:
+    """Send ten tasks a second; return the share of a core that the process took."""
+    processor, clock = time.process_time(), time.perf_counter()
+    service = app.site.service_of("agent")
+    assert service is not None, "it is served"
+    while time.perf_counter() - clock < seconds:
+        message = Message(MessageId(new_id()), Role.USER, [Part(text="hello")])
+        await service.answer(Call(operation=ops.SendMessage(message=message), caller=Caller()))
+        await asyncio.sleep(0.1)
+    return (time.process_time() - processor) / (time.perf_counter() - clock)
+
+
+async def consoles(app: App, count: int, seconds: float) -> None:
+    """Print what open consoles cost, each with a page of its own."""
+    alone = await busy(app, seconds)
+    paths = [
+        f"page=/console/tasks%3Fsince=2000-01-01T00:00:{n % 60:02}.{n:03}Z" for n in range(count)
+    ]
+    looking = [asyncio.create_task(asked(app, "/console/live", path)) for path in paths]
+    await asyncio.sleep(5)
+    watched = await busy(app, seconds)
+    for one in looking:
+        one.cancel()
+    await asyncio.gather(*looking, return_exceptions=True)
+    print(f"{count} open consoles, each with a page of its own, while ten tasks a second arrive:")
+    print(f"{100 * (watched - alone):.1f} % of a core ({100 * alone:.1f} % without them)")
+
+
+def main(words: list[str]) -> int:
+    """Measure."""
+    parser = argparse.ArgumentParser(prog="bench.console", description=__doc__)
+    parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--consoles", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    chosen = parser.parse_args(words)
+
+    async def run() -> None:
+        with tempfile.TemporaryDirectory(prefix="dragoman-console-") as folder:
+            async with served(Path(folder), chosen.tasks, chosen.events) as app:
+                await measure(app, chosen.tasks, chosen.events)
+                await consoles(app, chosen.consoles, chosen.seconds)
+
+    asyncio.run(run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

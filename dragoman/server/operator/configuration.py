@@ -1,0 +1,117 @@
+"""What the server runs with: its settings and where they come from, its store, and API keys."""
+
+import asyncio
+import os
+import time
+from typing import Any, cast
+
+from dragoman.config import (
+    ADDRESSES,
+    FIELDS,
+    SECRETS,
+    Settings,
+    source_of,
+    value_of,
+    without_password,
+)
+from dragoman.errors import ConfigError, TaskNotFound
+from dragoman.security.keys import key_file
+from dragoman.security.keys.api_keys import ApiKeyRecord
+from dragoman.security.secret_text import HIDDEN
+from dragoman.server.operator.shapes import (
+    Done,
+    KeyItem,
+    KeyItems,
+    SettingItem,
+    SettingItems,
+    StoreFacts,
+)
+from dragoman.server.operator.table import OperatorAsk, OperatorRows
+
+ENDPOINTS = OperatorRows()
+# Bytes left beside a file below which an operator has to make room, as `dragoman doctor` says.
+_LITTLE_SPACE = 512 * 1024 * 1024
+
+
+@ENDPOINTS.add("GET", "/settings", is_for_operators=True)
+async def list_settings(ask: OperatorAsk) -> SettingItems:
+    """List all settings, and where each comes from; of a secret only whether it is set."""
+    settings = ask.site.settings
+    return SettingItems(items=[_setting(settings, name) for name in FIELDS])
+
+
+def _setting(settings: Settings, name: str) -> SettingItem:
+    field = FIELDS[name]
+    return SettingItem(
+        name=name,
+        group=field.group,
+        value=_text(name, value_of(settings, name)),
+        default=_text(name, field.default),
+        source=source_of(settings, name, os.environ),
+        about=field.meta.description or "",
+    )
+
+
+def _text(name: str, value: Any) -> str:
+    if name in SECRETS:
+        return HIDDEN if value else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(map(str, cast("list[Any]", value)))
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return without_password(text) if name in ADDRESSES else text
+
+
+@ENDPOINTS.add("GET", "/store", is_for_operators=True)
+async def read_store(ask: OperatorAsk) -> StoreFacts:
+    """Read what the store is, how large, and how much room is left beside it."""
+    settings, size = ask.site.settings, await ask.store.size()
+    kind = "postgresql" if settings.is_postgres else "sqlite"
+    if settings.stores.location == "memory:":
+        kind = "memory"
+    counts = await ask.store.counts()
+    return StoreFacts(
+        name=settings.store_name,
+        kind=kind,
+        bytes=size.used,
+        free_bytes=size.free,
+        is_almost_full=size.free is not None and size.free < _LITTLE_SPACE,
+        tasks=sum(counts.values()),
+        retain_seconds=settings.stores.retain_seconds,
+        retain_tasks=settings.stores.retain_tasks,
+    )
+
+
+@ENDPOINTS.add("GET", "/keys", is_for_operators=True)
+async def list_keys(ask: OperatorAsk) -> KeyItems:
+    """List the API keys of the server's file, without their texts, the latest first.
+
+    Those of agents are in the gateway's API."""
+    found = await asyncio.to_thread(key_file.read_keys, ask.site.settings.keys_path())
+    now = time.time()
+    return KeyItems(items=[_key(one, now) for one in reversed(found)])
+
+
+def _key(key: ApiKeyRecord, now: float) -> KeyItem:
+    return KeyItem(
+        id=key.id,
+        owner=key.owner,
+        tenant=key.tenant or "",
+        scopes=key.scopes,
+        state=key.state(now),
+        made_at=key.created_at.isoformat(),
+        expires_at="" if key.expires_at is None else key.expires_at.isoformat(),
+    )
+
+
+@ENDPOINTS.add("POST", "/keys/{id}/revoke", is_for_operators=True, scope="tasks:write")
+async def revoke_key(ask: OperatorAsk) -> Done:
+    """End an API key of the server's file at once."""
+    id = ask.path["id"]
+    try:
+        key = await asyncio.to_thread(key_file.revoke, ask.site.settings.keys_path(), id)
+    except ConfigError:
+        raise TaskNotFound(f"There is no key {id}") from None
+    ask.record("key.revoke", f"{key.id} {key.owner}")
+    return Done(result="revoked")
