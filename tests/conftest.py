@@ -9,12 +9,10 @@ import importlib
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import hypothesis
 import pytest
@@ -31,10 +29,6 @@ hypothesis.settings.register_profile(
     "any pace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any pace")
-
-# httpx asks for this package with every lock and every request; that there is none is found out by
-# looking through the whole path. Here it is known.
-sys.modules.setdefault("sniffio", cast(ModuleType, None))
 
 # Tests write thousands of small files and databases, each of them synced. In memory a sync takes no
 # time, and does not wait for the disk of a busy machine; no test can tell the two apart.

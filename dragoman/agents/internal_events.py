@@ -15,10 +15,7 @@ from dragoman.agents.models import ModelReply
 from dragoman.agents.tools import ToolCall, ToolResult
 from dragoman.authoring.turn import Turn
 from dragoman.model.message import Part
-
-# In a request's metadata: the caller asks for the internal events of its task.
-REQUESTED = "internalEvents"
-INTERNAL_EVENT = "application/vnd.dragoman.internal-event+json"
+from dragoman.model.requests import INTERNAL_EVENT, INTERNAL_REQUESTED
 
 
 class InternalEvent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -73,7 +70,7 @@ class InternalEvents(Hook):
         await self._report(msgspec.structs.replace(event, success=not result.is_error), turn)
 
     async def _report(self, event: InternalEvent, turn: Turn) -> None:
-        if self._to_callers and turn.metadata.get(REQUESTED) is True:
+        if self._to_callers and turn.metadata.get(INTERNAL_REQUESTED) is True:
             await turn.say(Part(data=msgspec.to_builtins(event), media_type=INTERNAL_EVENT))
         if self._watch is not None:
             result = self._watch(event)

@@ -46,7 +46,6 @@ ANYTHING = "*/*"
 _MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
 _scopes_of = attrgetter("scopes")
 
 

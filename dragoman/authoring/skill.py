@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, cast
 
@@ -27,6 +27,8 @@ _END = object()
 
 
 Takes = Literal["message", "part", "bytes", "text", "value"]
+# What a function may return that is a message already, or a part of one.
+_UNTYPED = (Message, Part, Artifact, type(None))
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -75,7 +77,8 @@ class Skill:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
                 self.parameters.append(Parameter(name, kind, required, _takes(kind)))
-        self.may_reply = _mentions(hints.get("return"), Message)
+        self._returns = hints.get("return")
+        self.may_reply = _mentions(self._returns, Message)
         self._is_async = inspect.iscoroutinefunction(function)
         self._streams_async = inspect.isasyncgenfunction(function)
         self._streams = inspect.isgeneratorfunction(function)
@@ -91,7 +94,25 @@ class Skill:
         for parameter in self.parameters:
             properties[parameter.name] = _schema(parameter.kind)
         required = [parameter.name for parameter in self.parameters if parameter.is_required]
-        return {"type": "object", "properties": properties, "required": required}
+        found = {"type": "object", "properties": properties, "required": required}
+        return _with_shared_definitions(found)
+
+    def result_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of what it returns: of a text, that of a string; of one that is
+        yielded in chunks, that of the whole. None: the annotation does not say, or says messages,
+        parts or files of any kind."""
+        kind = self._returns
+        origin = typing.get_origin(kind)
+        if isinstance(origin, type) and issubclass(origin, AsyncIterator | Iterator):
+            (chunk, *_) = typing.get_args(kind)
+            kind = str if chunk is str else None
+        if kind is None or kind is Any or any(_mentions(kind, one) for one in _UNTYPED):
+            return None
+        try:
+            return _pydantic_schema(kind, "serialization") or msgspec.json.schema(kind)
+        except (TypeError, RuntimeError):
+            # A value that JSON can hold, of a type that has no schema.
+            return None
 
     def arguments(self, message: Message) -> dict[str, Any]:
         """Return the arguments a message gives; raises `InvalidParams` naming what is missing.
@@ -297,9 +318,12 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a parameter's type; parts and messages have none."""
-    if _is_pydantic(kind):
-        return kind.model_json_schema()
+    """Return the JSON Schema of a parameter's type; parts and messages have none. Bytes that are
+    given by name are base64."""
+    if (found := _pydantic_schema(kind)) is not None:
+        return found
+    if kind is bytes:
+        return msgspec.json.schema(kind)
     if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
         return {}
     return msgspec.json.schema(kind)
@@ -310,6 +334,22 @@ def _check_turn(skill: str, function: Function, kind: Any) -> None:
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if kind is SyncTurn and is_async:
         raise TypeError(f"skill {skill}: an async function gets a Turn; SyncTurn is for plain ones")
+
+
+def _pydantic_schema(kind: Any, mode: str = "validation") -> dict[str, Any] | None:
+    return kind.model_json_schema(mode=mode) if _is_pydantic(kind) else None
+
+
+def _with_shared_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of arguments with the definitions of all of them at its root, which is where
+    references look for them. Two that differ under one name stay where they are."""
+    shared: dict[str, Any] = {}
+    for one in schema["properties"].values():
+        own: dict[str, Any] = one.get("$defs", {})
+        if all(shared.get(name, found) == found for name, found in own.items()):
+            shared |= own
+            one.pop("$defs", None)
+    return schema | {"$defs": shared} if shared else schema
 
 
 def _check_kind(skill: str, name: str, kind: Any) -> None:

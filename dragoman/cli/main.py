@@ -29,6 +29,7 @@ COMMANDS = {
         "calling.task:task", "Read, cancel, list, follow tasks of an agent.", _ASK
     ),
     "card": CommandPlace("calling.card:card", "Show, sign and verify agent cards.", _ASK),
+    "gen": CommandPlace("calling.gen:gen", "Write typed calls of an agent.", _ASK),
     "chat": CommandPlace("calling.chat:chat", "Talk with an agent on the terminal.", _ASK),
     "inbox": CommandPlace("calling.inbox:inbox", "Answer what waits for a person.", _ASK),
     "auth": CommandPlace("calling.auth:auth", "Log in to an agent.", _ASK),

@@ -46,6 +46,17 @@ class ServerSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
             "elsewhere if callers authenticate. Needs the extra `console`."
         ),
     ] = True
+    openai: Annotated[
+        bool,
+        about(
+            "Whether agents are served to chat programs too, as models of the OpenAI API: "
+            "`/v1/models`, `/v1/chat/completions`, `/v1/responses`."
+        ),
+    ] = False
+    openai_cancel_on_disconnect: Annotated[
+        bool,
+        about("Whether a task is canceled when the chat program leaves that waits for its answer."),
+    ] = True
     hooks: Annotated[
         list[str],
         about(

@@ -3,7 +3,7 @@ this process beside them. Here the gateway's rooms and the server are joined."""
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.join_endpoint import JoinEndpoint
 from dragoman.gateway.money.costs import CostService
 from dragoman.gateway.money.order_rules import TaskOrderRules
-from dragoman.gateway.private_agents import PrivateAgents
+from dragoman.gateway.private_agents import PrivateAgents, is_known
 from dragoman.gateway.registry.agent_keys import AgentKeyring, StoredKeys
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import AgentChanges, Registration, Secret
@@ -34,12 +34,13 @@ from dragoman.gateway.workflows.workflows import Workflows
 from dragoman.http.mount import Mount
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access
-from dragoman.model.identity import LOCAL
+from dragoman.model.identity import LOCAL, Caller
 from dragoman.model.money import Terms, micro_credits
 from dragoman.security.authentication import recalling
 from dragoman.security.keys.agent_keys import AgentKeys
 from dragoman.security.vault import vault_of
 from dragoman.server.app import App
+from dragoman.server.mounts import AgentMount
 from dragoman.server.scoped_service import ScopedService
 from dragoman.server.site import AppPart, Site
 from dragoman.stores.interface.gateway import GatewayStore
@@ -188,8 +189,23 @@ class GatewayPart(AppPart):
             return None
         below = f"/{rest}" if slash else "/"
         if agent.callers:
-            return self._private_front.mount(agent), self._private_agents.inner_path(below)
-        return self._front.mount(agent), below
+            below = self._private_agents.inner_path(below)
+        return self._mount(agent), below
+
+    def agents_for(self, caller: Caller) -> Iterable[AgentMount]:
+        """Yield the registered agents that serve a caller."""
+        for agent in self.gateway.registry.all():
+            if is_known(agent, caller):
+                yield self._mount(agent)
+
+    def agent_for(self, caller: Caller, name: str) -> AgentMount | None:
+        """Return the registered agent of that name, if it serves the caller."""
+        agent = self.gateway.registry.get(name)
+        is_named = agent is not None and agent.name == name
+        return self._mount(agent) if agent and is_named and is_known(agent, caller) else None
+
+    def _mount(self, agent: Registered) -> AgentMount:
+        return (self._private_front if agent.callers else self._front).mount(agent)
 
     async def listening(self, urls: Sequence[str]) -> None:
         """Register the agents of this process with the gateway, by the address they are at."""
@@ -239,7 +255,8 @@ def _agent_keys(settings: Settings, store: GatewayStore) -> AgentKeys | None:
         return None
     is_declared = "api-key" not in settings.ways()
     source, header = StoredKeys(store), settings.security.api_key_header
-    return AgentKeys(source, header=header, is_declared=is_declared)
+    in_bearer = settings.server.openai
+    return AgentKeys(source, header=header, in_bearer=in_bearer, is_declared=is_declared)
 
 
 def _is_second(agent: Registered, name: str) -> bool:

@@ -6,7 +6,7 @@ card, and the service is the gateway's, with the agent's id added to each reques
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,12 +16,11 @@ from dragoman.config import Settings
 from dragoman.gateway.delivery.forwarding import DISCOVERY
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import card_of
-from dragoman.http.mount import Mount
-from dragoman.model.card import AgentSkill
+from dragoman.model.card import SCHEMAS_URI, AgentSkill
 from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.security.authentication import Authenticator
 from dragoman.server.cards import CardRack, GrpcPlace
-from dragoman.server.mounts import agent_mount
+from dragoman.server.mounts import AgentMount, agent_mount
 from dragoman.service import Batch, Call, Reply, Service
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class AddressedService:
         return msgspec.structs.replace(call, operation=operation)
 
 
-async def _remote_skill(text: str) -> str:
+async def _remote_skill(text: str) -> Any:
     """Placeholder for a skill that another agent implements."""
     raise AssertionError("the gateway forwards requests for this skill")
 
@@ -121,9 +120,9 @@ class Front:
         self._ways = ways
         self._service = service
         self._signer = signer
-        self._mounts: dict[str, tuple[Registered, Mount]] = {}
+        self._mounts: dict[str, tuple[Registered, AgentMount]] = {}
 
-    def mount(self, agent: Registered) -> Mount:
+    def mount(self, agent: Registered) -> AgentMount:
         """Return the mount of an agent."""
         found = self._mounts.get(agent.id)
         if found is not None and _has_same_card(found[0], agent):
@@ -134,7 +133,7 @@ class Front:
         self._mounts[agent.id] = agent, mount
         return mount
 
-    def _new(self, registered: Registered) -> Mount:
+    def _new(self, registered: Registered) -> AgentMount:
         card = card_of(registered)
         shown = Agent(
             card.name,
@@ -145,6 +144,12 @@ class Front:
             icon_url=card.icon_url,
             input_modes=card.default_input_modes or ["*/*"],
             output_modes=card.default_output_modes or ["*/*"],
+            # Of its skills, which are the same here.
+            extensions=[
+                msgspec.structs.replace(one, required=False)
+                for one in card.capabilities.extensions
+                if one.uri == SCHEMAS_URI
+            ],
         )
         shown.name = registered.name
         # The agent requires these of the gateway, not of the gateway's callers.

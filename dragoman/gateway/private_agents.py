@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from dragoman.errors import PermissionDenied
 from dragoman.gateway.front import PREFIX
-from dragoman.gateway.registry.registered import serves
+from dragoman.gateway.registry.registered import Registered, serves
 from dragoman.gateway.registry.registry import Registry
 from dragoman.http.documents import denied
 from dragoman.http.mount import Mount
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import BY_REQUEST, Access, Routes
-from dragoman.model.identity import OPERATOR
+from dragoman.model.identity import OPERATOR, Caller
 from dragoman.server.discovery import CARD_PATH
 
 _INNER = "/.limited"
@@ -42,7 +42,8 @@ class PrivateAgents:
         # Only requests for agents are sent here, but any caller may request the inner path.
         if mount.prefix.startswith(PREFIX):
             request.path = request.path.removeprefix(_INNER)
-            if not self._is_known(request):
+            agent = self._registry.get(mount.name)
+            if agent is None or not is_known(agent, request.caller):
                 request.mount, request.path = self._fallback(), mount.prefix + request.path
             elif request.path == "/" and request.verb in ("GET", "HEAD"):
                 request.path = CARD_PATH
@@ -55,7 +56,7 @@ class PrivateAgents:
             return
         await route.answer(request)
 
-    def _is_known(self, request: HttpRequest) -> bool:
-        agent = self._registry.get(request.mount.name)
-        caller = request.caller
-        return agent is not None and (serves(agent, caller.principal) or OPERATOR in caller.scopes)
+
+def is_known(agent: Registered, caller: Caller) -> bool:
+    """Tell whether a caller may know of an agent: it serves the caller, or an operator asks."""
+    return serves(agent, caller.principal) or OPERATOR in caller.scopes

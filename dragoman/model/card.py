@@ -13,6 +13,9 @@ GRPC = "GRPC"
 RESUME_URI = "urn:dragoman:resume:v1"
 # A message sent twice is worked on once: the second answer is the first task.
 ONCE_URI = "urn:dragoman:once:v1"
+# The card has JSON Schemas of its skills, by skill id: of arguments in the parameter `schemas`, of
+# results in `results`.
+SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
 
 
 class AgentInterface(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -21,6 +21,10 @@ REQUESTS_URI = "urn:dragoman:requests:v1"
 INPUT_REQUEST = "application/vnd.dragoman.input-request+json"
 TOOL_USE = "application/vnd.a2a.tool-use+json"
 TOOL_RESULT = "application/vnd.a2a.tool-result+json"
+# In a request's metadata: the caller asks for the internal events of its task, which are data parts
+# of this type.
+INTERNAL_REQUESTED = "internalEvents"
+INTERNAL_EVENT = "application/vnd.dragoman.internal-event+json"
 # The member of the metadata for dialects that have a field of their own for a question.
 FIRST = "rx:inputRequest"
 

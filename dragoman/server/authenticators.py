@@ -39,7 +39,8 @@ def _bearer(settings: Settings) -> Authenticator:
 def _api_key(settings: Settings) -> Authenticator:
     from dragoman.security.keys.api_keys import ApiKeys
 
-    return ApiKeys(settings.keys_path(), header=settings.security.api_key_header)
+    header, in_bearer = settings.security.api_key_header, settings.server.openai
+    return ApiKeys(settings.keys_path(), header=header, in_bearer=in_bearer)
 
 
 def _jwt(settings: Settings) -> Authenticator:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.authoring.agent import SCHEMAS_URI, Agent
+from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
 from dragoman.dialects import cards
 from dragoman.dialects.negotiate import card_shape
@@ -20,6 +20,7 @@ from dragoman.model.card import (
     JSONRPC,
     ONCE_URI,
     RESUME_URI,
+    SCHEMAS_URI,
     AgentCapabilities,
     AgentCard,
     AgentExtension,
@@ -181,14 +182,19 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
     schemas = {
         skill.card.id: skill.schema()
         for skill in agent.skills.values()
-        if any(parameter.kind is not str for parameter in skill.parameters)
+        if len(skill.parameters) > 1 or any(one.kind is not str for one in skill.parameters)
     }
-    if schemas:
+    results = {
+        skill.card.id: found
+        for skill in agent.skills.values()
+        if (found := skill.result_schema()) is not None
+    }
+    if schemas or results:
         extensions.append(
             AgentExtension(
                 uri=SCHEMAS_URI,
-                description="JSON Schemas of the skills' arguments, by skill id.",
-                params={"schemas": schemas},
+                description="JSON Schemas of the skills' arguments and results, by skill id.",
+                params={"schemas": schemas, "results": results},
             )
         )
     return extensions

@@ -3,16 +3,17 @@ operators see and do."""
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from dragoman.authoring.agent import Agent
 from dragoman.engine.running.author_code import AuthorThreads
 from dragoman.errors import is_interruption
 from dragoman.http.mount import Mount
 from dragoman.http.routes import BY_REQUEST, Access
+from dragoman.model.identity import Caller
 from dragoman.server.admin import Admin
 from dragoman.server.endpoints.endpoints import Endpoints
-from dragoman.server.mounts import agent_mount
+from dragoman.server.mounts import AgentMount, agent_mount
 from dragoman.server.operator.api import OperatorApi
 from dragoman.server.push_service import PushService
 from dragoman.server.site import AppPart, Site
@@ -79,6 +80,15 @@ class ServedAgents(AppPart):
             if mount is not None:
                 return mount, f"/{below}"
         return next(iter(self._mounts.values())), path
+
+    def agents_for(self, caller: Caller) -> Iterable[AgentMount]:
+        """Return all: each decides about its callers by skill."""
+        return [mount for mount in self._mounts.values() if isinstance(mount, AgentMount)]
+
+    def agent_for(self, caller: Caller, name: str) -> AgentMount | None:
+        """Return the one of that name."""
+        mount = self._mounts.get(name)
+        return mount if isinstance(mount, AgentMount) else None
 
 
 def _end_threads(agent: Agent) -> None:

@@ -6,7 +6,7 @@ MCP and the parity layers are others. Parts meet in the `Site` and do not know e
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dragoman.authoring.agent import Agent
@@ -23,11 +23,13 @@ from dragoman.http.rates import quota_of
 from dragoman.http.request import Scope
 from dragoman.http.routes import Routes
 from dragoman.http.sharing.shared_rates import SharedRates
+from dragoman.model.identity import Caller
 from dragoman.security.audit.log import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
 from dragoman.security.vault import vault_of
 from dragoman.server.authenticators import gatekeeper
 from dragoman.server.discovery import Discovery
+from dragoman.server.mounts import AgentMount
 from dragoman.server.push_service import PushService
 from dragoman.service import Service
 from dragoman.shares import Shares
@@ -58,6 +60,14 @@ class AppPart(Protocol):
 
     def find(self, path: str) -> tuple[Mount, str] | None:
         """Return the mount of a path and the path below it; None: the path is of another part."""
+        return None
+
+    def agents_for(self, caller: Caller) -> Iterable[AgentMount]:
+        """Return the agents of the part that a caller may call."""
+        return ()
+
+    def agent_for(self, caller: Caller, name: str) -> AgentMount | None:
+        """Return the one of that name; None: there is none for this caller."""
         return None
 
     def status(self) -> dict[str, Any]:
@@ -178,6 +188,20 @@ class Site:
         """Return what answers calls for an agent, whether or not it has a path."""
         mount = self.mounts.get(agent)
         return mount.service if mount is not None else self.unlisted.get(agent)
+
+    def agents_for(self, caller: Caller) -> list[AgentMount]:
+        """Return the agents that a caller may call, each name once: of two parts with an agent of
+        one name, the later one has it."""
+        found: dict[str, AgentMount] = {}
+        for part in reversed(self.parts):
+            for mount in part.agents_for(caller):
+                found.setdefault(mount.name, mount)
+        return list(found.values())
+
+    def agent_for(self, caller: Caller, name: str) -> AgentMount | None:
+        """Return the one of that name; None: there is none for this caller."""
+        found = (part.agent_for(caller, name) for part in reversed(self.parts))
+        return next((mount for mount in found if mount is not None), None)
 
     @property
     def health(self) -> str:

@@ -31,6 +31,7 @@ def knowing(folder: Path) -> dict[str, str]:
         "DRAGOMAN_AUTH": "api-key",
         "DRAGOMAN_KEYS": str(write_keys(folder / "keys.json")),
         "DRAGOMAN_ALLOW_PRIVATE": "true",
+        "DRAGOMAN_OPENAI": "true",
         # Hundreds of requests without a credential are the point here.
         "DRAGOMAN_RATE_LIMIT_FAILURES": "off",
     }

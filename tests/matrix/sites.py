@@ -10,6 +10,7 @@ from harness.serving import hosting, serving
 from dragoman import App, Settings
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app
+from dragoman.openai.part import OpenAIPart
 from proof.access.bindings import Wire
 from proof.access.callers import write_keys
 from proof.access.route_things import GatewayThings, Things
@@ -28,6 +29,7 @@ def settings_in(folder: Path, **more: Any) -> Settings:
         "allow_private": True,
         "rate_limit_failures": "off",
         "metrics": True,
+        "openai": True,
     }
     return load_settings({}, **given | more)
 
@@ -39,7 +41,7 @@ def port_of(url: str) -> int:
 @asynccontextmanager
 async def server_in(folder: Path) -> AsyncGenerator[tuple[Things, App]]:
     """Serve an agent."""
-    app = App(agent, settings=settings_in(folder))
+    app = App(agent, settings=settings_in(folder), parts=[OpenAIPart()])
     async with hosting(app) as url:
         things = Things(Wire(port_of(url)))
         try:
@@ -53,7 +55,7 @@ async def gateway_in(folder: Path) -> AsyncGenerator[tuple[GatewayThings, App]]:
     """Serve a gateway and an agent behind it, and register what the table needs."""
     async with serving(agent) as upstream:
         chosen = settings_in(folder, payment_secret="a secret of this test", escrow=3600)
-        app = gateway_app(settings=chosen)
+        app = gateway_app(settings=chosen, parts=[OpenAIPart()])
         async with hosting(app) as url:
             things = GatewayThings(Wire(port_of(url)), upstream.url)
             await things.open()

@@ -106,6 +106,8 @@ ENVIRONMENTS = {
     "a2a-sdk==0.3.26": ("a2a-sdk[grpc,http-server]==0.3.26", UVICORN),
     FASTA2A: (FASTA2A, "httpx==0.28.1", UVICORN),
 }
+# Knows nothing of A2A: it calls models.
+CHAT_PROGRAM = ("llm==0.36",)
 
 
 def python_of(library: str) -> Path:

@@ -8,9 +8,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from proof.environments import EnvironmentFailed, node_with
+from proof.environments import EnvironmentFailed, node_with, python_with
 from tests.peers.hosts import HOSTS
-from tests.peers.libraries import PYTHON_DRIVERS, python_of
+from tests.peers.libraries import CHAT_PROGRAM, PYTHON_DRIVERS, python_of
 
 DRIVERS = Path(__file__).parent / "drivers"
 
@@ -20,6 +20,8 @@ def prepare() -> None:
     for library in PYTHON_DRIVERS:
         with suppress(EnvironmentFailed):
             python_of(library)
+    with suppress(EnvironmentFailed):
+        python_with(*CHAT_PROGRAM)
     with suppress(EnvironmentFailed):
         node_with(DRIVERS / "a2a_js" / "package.json")
     with tempfile.TemporaryDirectory() as folder:

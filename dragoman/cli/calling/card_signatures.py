@@ -5,16 +5,14 @@ keys that the user names; where a signature says that its key is at some address
 asked only if the user allows its origin.
 """
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from dragoman.cli.calling.card import check, verdict_text
+from dragoman.cli.calling.saving import save_whole
 from dragoman.cli.failures import CARD_INVALID, CARD_NOT_FOUND, Failure, code_of, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
@@ -282,20 +280,7 @@ def _empty(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _save(path: Path, card: Object, force: bool) -> None:
-    """Write a card, whole or not at all."""
+    """Write a card."""
     import msgspec
 
-    content = msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n"
-    if path.exists() and not force:
-        raise usage(f"{path} exists; --force replaces it")
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        # A card is for everybody.
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
+    save_whole(path, msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n", force)

@@ -131,6 +131,12 @@ LISTENING = added(
             help="Serve the console at /console (on; where others call only with --auth).",
         ),
         own(
+            "--openai",
+            switch=True,
+            default=None,
+            help="Serve agents to chat programs, as models of the OpenAI API at /v1 (off).",
+        ),
+        own(
             "--drain",
             type=Duration(),
             metavar="<duration>",
@@ -184,11 +190,13 @@ def places_of(
     return [f"{shown}:{otherwise if port is None else port}"]
 
 
-def with_console(make: "Callable[..., App]") -> "Callable[..., App]":
-    """Return what makes an app, with the console beside what it serves."""
+def with_parts(make: "Callable[..., App]") -> "Callable[..., App]":
+    """Return what makes an app, with the console and the API of chat programs beside what it
+    serves; the settings say whether each is."""
     from dragoman.console.part import ConsolePart
+    from dragoman.openai.part import OpenAIPart
 
-    return partial(make, parts=[ConsolePart()])
+    return partial(make, parts=[ConsolePart(), OpenAIPart()])
 
 
 def console_of(ready: "Ready", settings: "Settings") -> dict[str, str]:

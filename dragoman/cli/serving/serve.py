@@ -17,7 +17,7 @@ from dragoman.cli.serving.listening import (
     record,
     served,
     tell,
-    with_console,
+    with_parts,
 )
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def serve(
         tell(run, record(agents, ready) | ({} if found else console_of(ready, settings)))
 
     again = [sys.executable, "-m", "dragoman", *run.argv]
-    make: Callable[..., App] = with_console(App)
+    make: Callable[..., App] = with_parts(App)
     if found:
         if len(agents) > 1:
             raise usage("an A2AServer has the port to itself: name it alone")

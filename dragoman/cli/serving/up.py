@@ -19,7 +19,7 @@ from dragoman.cli.serving.listening import (
     record,
     served,
     tell,
-    with_console,
+    with_parts,
 )
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def up(
         if not run.out.is_json:
             run.out.field("Store", ready.store)
 
-    make = with_console(gateway_app)
+    make = with_parts(gateway_app)
     run_server(agents, settings, public=public, on_ready=on_ready, make=make)
 
 
@@ -189,7 +189,7 @@ def gateway(
         tell(run, _described([], ready) | console_of(ready, settings))
 
     again = [sys.executable, "-m", "dragoman", *run.argv]
-    make = with_console(gateway_app)
+    make = with_parts(gateway_app)
     run_server([], settings, public=public, on_ready=on_ready, command=again, make=make)
 
 

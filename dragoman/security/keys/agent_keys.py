@@ -24,7 +24,13 @@ from dragoman.security.authentication import (
     PresentedCredential,
     Recalling,
 )
-from dragoman.security.keys.api_keys import AGENT_PREFIX, NO_HASH, hash_of, read_text
+from dragoman.security.keys.api_keys import (
+    AGENT_PREFIX,
+    NO_HASH,
+    KeyPlaces,
+    hash_of,
+    read_text,
+)
 from dragoman.security.keys.issuance import MOST_GENERATIONS
 from dragoman.security.keys.key_scopes import SCOPES
 
@@ -76,17 +82,19 @@ class AgentKeys:
         rows: KeyRows,
         *,
         header: str = "X-API-Key",
+        in_bearer: bool = False,
         is_declared: bool = True,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`is_declared`: the card names the header, because no other scheme does."""
+        """`is_declared`: the card names the header, because no other scheme does. `in_bearer`: a
+        key may also come as a bearer token."""
         self.schemes: dict[str, dict[str, Json]] = {}
         if is_declared:
             scheme: dict[str, Json] = {"location": "header", "name": header}
             self.schemes[self.name] = {"apiKeySecurityScheme": scheme}
-        self._header = header.lower().encode()
-        self.reads = frozenset({self._header})
+        self._places = KeyPlaces(header, in_bearer=in_bearer)
+        self.reads = self._places.reads
         self._rows = rows
         self._now = now
         self._monotonic = monotonic
@@ -106,7 +114,7 @@ class AgentKeys:
     async def authenticate(self, evidence: Evidence) -> Pass | None:
         """Return the principal that the key of an agent acts for, or None without a key; raises
         `CredentialRefused` for a key that is not valid."""
-        values = evidence.values(self._header)
+        values = self._places.values(evidence)
         if len(values) != 1 or not values[0].startswith(f"{AGENT_PREFIX}_".encode()):
             return None
         _, id = read_text(text := values[0].decode("latin-1"))

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +31,7 @@ from dragoman.security.authentication import (
     Evidence,
     Pass,
     PresentedCredential,
+    bearer_token,
 )
 from dragoman.security.watched_files import WatchedFile
 
@@ -173,6 +174,25 @@ class _Entry(msgspec.Struct, frozen=True):
         return PresentedCredential(CREDENTIAL + id, mark=mark, until=self.until)
 
 
+class KeyPlaces:
+    """The headers of a request that may have a key."""
+
+    def __init__(self, header: str, *, in_bearer: bool) -> None:
+        self._header = header.lower().encode()
+        self._in_bearer = in_bearer
+        self.reads = frozenset({self._header, b"authorization"} if in_bearer else {self._header})
+
+    def values(self, evidence: Evidence) -> Sequence[bytes]:
+        """Return the keys that a request shows. A bearer token that does not look like one is
+        another credential."""
+        found = evidence.values(self._header)
+        if found or not self._in_bearer:
+            return found
+        token = bearer_token(evidence)
+        is_key = token is not None and token.startswith((f"{PREFIX}_", f"{AGENT_PREFIX}_"))
+        return [token.encode()] if token and is_key else []
+
+
 class ApiKeys:
     """Knows callers by the keys of a file."""
 
@@ -184,9 +204,11 @@ class ApiKeys:
         file: Path,
         *,
         header: str = "X-API-Key",
+        in_bearer: bool = False,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`in_bearer`: a key may also come as a bearer token, as chat programs send theirs."""
         try:
             read_key_header(header)
         except ValueError as error:
@@ -194,8 +216,8 @@ class ApiKeys:
         self.schemes: dict[str, dict[str, Json]] = {
             self.name: {"apiKeySecurityScheme": {"location": "header", "name": header}}
         }
-        self._header = header.lower().encode()
-        self.reads = frozenset({self._header})
+        self._places = KeyPlaces(header, in_bearer=in_bearer)
+        self.reads = self._places.reads
         self._now = now
         self._file = WatchedFile(file, self._entries, keeps=True, monotonic=monotonic)
 
@@ -222,7 +244,7 @@ class ApiKeys:
 
     async def authenticate(self, evidence: Evidence) -> Pass | None:
         """Return the owner of the key; raises `CredentialRefused` for one that does not hold."""
-        values = evidence.values(self._header)
+        values = self._places.values(evidence)
         if not values:
             return None
         if len(values) > 1:

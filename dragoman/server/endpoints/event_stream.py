@@ -8,7 +8,6 @@ from typing import Protocol
 
 import msgspec
 
-from dragoman.config import Settings
 from dragoman.dialects.dialect import Dialect
 from dragoman.errors import A2AError
 from dragoman.http.incidents import incident
@@ -67,9 +66,10 @@ class EventWriter(Protocol):
 class EventStreams:
     """Serves streams, which are counted among those that are open."""
 
-    def __init__(self, settings: Settings, streams: OpenStreams) -> None:
+    def __init__(self, streams: OpenStreams, *, cancels: bool) -> None:
+        """`cancels` says whether a task is canceled when the caller leaves that began it."""
         self._streams = streams
-        self._cancels = settings.dialects.cancel_on_disconnect
+        self._cancels = cancels
 
     async def serve(
         self, request: HttpRequest, call: Call, dialect: Dialect, writer: EventWriter

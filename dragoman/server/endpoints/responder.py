@@ -29,7 +29,8 @@ class Responder:
     ) -> None:
         self.settings = settings
         self.discovery = discovery
-        self.stream = EventStreams(settings, streams).serve
+        cancels = settings.dialects.cancel_on_disconnect
+        self.stream = EventStreams(streams, cancels=cancels).serve
         self._streams = streams
         self._audit = audit
         self._infers = settings.dialects.version_mode == "infer"
