@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dragoman.authoring import hosting
@@ -45,6 +46,7 @@ ANYTHING = "*/*"
 _MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_scopes_of = attrgetter("scopes")
 
 
 class Agent:
@@ -187,7 +189,8 @@ class Agent:
     @property
     def is_scoped(self) -> bool:
         """Whether any skill is for some callers only."""
-        return any(skill.scopes for skill in self.skills.values())
+        # Asked for every message, so without a step of Python for each skill.
+        return any(map(_scopes_of, self.skills.values()))
 
     def plan(
         self,
@@ -248,6 +251,10 @@ class Agent:
 
     def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
         """Return the skill a message names, else the one its task began with, else the default."""
+        named = operation.message.metadata.get("skillId")
+        if isinstance(named, str) and named in self.skills:
+            # Most messages that name one do it here, and this comes first.
+            return self.skills[named]
         for source in (operation, began):
             if source is None:
                 continue

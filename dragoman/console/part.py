@@ -100,7 +100,7 @@ class ConsolePart(AppPart):
         session = await self._sessions.read(request)
         if session is None:
             session = self._sessions.begin()
-            request.extra.append(self._sessions.cookie(request, session))
+            request.extra = [*request.extra, self._sessions.cookie(request, session)]
         if below == "/live":
             await self._follow(request, session)
             return
@@ -243,7 +243,7 @@ class ConsolePart(AppPart):
             if session.header:
                 # The credential was revoked or has expired, and the session ends with it.
                 await self._sessions.end(session)
-                request.extra.append(self._sessions.forget(request))
+                request.extra = [*request.extra, self._sessions.forget(request)]
             target = f"{_base(request)}/login?next={quote(_here(request))}"
             await self._send_redirect(request, target)
             return
@@ -297,13 +297,13 @@ class ConsolePart(AppPart):
         # Another session than the one before, which stays without a credential: one that a stranger
         # planted is of no use to it.
         made = self._sessions.begin(*found)
-        request.extra.append(self._sessions.cookie(request, made))
+        request.extra = [*request.extra, self._sessions.cookie(request, made)]
         base = _base(request)
         await self._send_redirect(request, signing_in.safe_target(target, base))
 
     async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
         await self._sessions.end(session)
-        request.extra.append(self._sessions.forget(request))
+        request.extra = [*request.extra, self._sessions.forget(request)]
         await self._redirect(request, "/login")
 
     # Live parts

@@ -11,6 +11,7 @@ from dragoman.dialects import v0_3_shapes as shapes
 from dragoman.dialects.dialect import Dialect, EncodedRequest, reply_to_send, task_params, trimmed
 from dragoman.dialects.errors import RestError
 from dragoman.dialects.operations import BY_V0_METHOD, row_of
+from dragoman.dialects.plain_requests import plain_get, plain_send_0_3
 from dragoman.dialects.reading import Object, Value, one_spelling
 from dragoman.errors import A2AError, InvalidParams, MethodNotFound, UnsupportedOperation
 from dragoman.model import operations as ops
@@ -50,14 +51,15 @@ class V0(Dialect):
         row = BY_V0_METHOD.get(method)
         if row is None:
             raise MethodNotFound(method=method)
-        if row.operation is ops.SendMessage:
-            return _decode_send(params, ops.SendMessage, self.version)
-        if row.operation is ops.StreamMessage:
-            return _decode_send(params, ops.StreamMessage, self.version)
+        if row.operation is ops.SendMessage or row.operation is ops.StreamMessage:
+            kind = row.operation
+            return plain_send_0_3(params, kind) or decode_send(params, kind, self.version)
         if row.operation is ops.GetExtendedCard:
             return ops.GetExtendedCard()
         if row.operation in push.OPERATIONS:
             return push.decode_v0(row.operation, params, self.version)
+        if row.operation is ops.GetTask and (plain := plain_get(params)) is not None:
+            return plain
         fields, _ = reading.split(params, _GET, "")
         task_id, metadata = reading.task_id_of(fields, "id"), reading.metadata_of(fields)
         if row.operation is ops.GetTask:
@@ -181,7 +183,8 @@ V0_3 = V0()
 V0_3_OBJECTS = V0Objects()
 
 
-def _decode_send(params: Object, operation: type[ops.SendMessage], version: str) -> ops.SendMessage:
+def decode_send(params: Object, operation: type[ops.SendMessage], version: str) -> ops.SendMessage:
+    """Return a message to an agent, of any content and in any spelling."""
     fields, _ = reading.split(params, _SEND, "")
     path = "configuration"
     configuration, _ = reading.split(fields.get(path, {}), _CONFIGURATION, path)

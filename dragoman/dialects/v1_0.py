@@ -20,6 +20,7 @@ from dragoman.dialects.dialect import (
 from dragoman.dialects.errors import RestError
 from dragoman.dialects.operations import BY_V1_METHOD, row_of
 from dragoman.dialects.plain_answers import plain_event
+from dragoman.dialects.plain_requests import plain_get, plain_send
 from dragoman.dialects.reading import Object, Value, both_spellings
 from dragoman.dialects.v1_0_shapes import without_extra
 from dragoman.errors import A2AError, InvalidParams, MethodNotFound
@@ -75,10 +76,10 @@ class V1(ProtoDialect):
         row = BY_V1_METHOD.get(method)
         if row is None:
             raise MethodNotFound(method=method)
-        if row.operation is ops.SendMessage:
-            return _decode_send(params, ops.SendMessage)
-        if row.operation is ops.StreamMessage:
-            return _decode_send(params, ops.StreamMessage)
+        if row.operation is ops.SendMessage or row.operation is ops.StreamMessage:
+            return plain_send(params, row.operation) or decode_send(params, row.operation)
+        if row.operation is ops.GetTask:
+            return plain_get(params) or decode_get(params)
         if row.operation is ops.ListTasks:
             return _decode_list(params)
         if row.operation in push.OPERATIONS:
@@ -88,8 +89,6 @@ class V1(ProtoDialect):
         fields, _ = reading.split(params, _GET, "")
         task_id = reading.task_id_of(fields, "id")
         tenant = _tenant(fields)
-        if row.operation is ops.GetTask:
-            return ops.GetTask(task_id=task_id, history=reading.history_of(fields), tenant=tenant)
         if row.operation is ops.SubscribeToTask:
             return ops.SubscribeToTask(task_id=task_id, tenant=tenant)
         metadata = reading.metadata_of(fields)
@@ -225,7 +224,16 @@ def _tenant(fields: Object) -> str:
     return reading.optional_identifier(fields.get("tenant", ""), "tenant")
 
 
-def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMessage:
+def decode_get(params: Object) -> ops.GetTask:
+    """Return a request for a task, in any spelling."""
+    fields, _ = reading.split(params, _GET, "")
+    task_id = reading.task_id_of(fields, "id")
+    history = reading.history_of(fields)
+    return ops.GetTask(task_id=task_id, history=history, tenant=_tenant(fields))
+
+
+def decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMessage:
+    """Return a message to an agent, of any content and in any spelling."""
     fields, _ = reading.split(params, _SEND, "")
     path = "configuration"
     configuration, _ = reading.split(fields.get(path, {}), _CONFIGURATION, path)

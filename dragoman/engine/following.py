@@ -20,7 +20,7 @@ from dragoman.errors import StoreUnavailable, UnsupportedOperation
 from dragoman.model import operations as ops
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import Scope, TaskId
-from dragoman.model.record import Recorded
+from dragoman.model.record import PUBLIC_EVENTS, STATUS_EVENT, Recorded
 from dragoman.model.task import TaskState
 from dragoman.service import Batch, Call, Opening, TaskReply
 from dragoman.stores.interface import Push, Store, TaskRow
@@ -186,10 +186,11 @@ class ShownBatch(NamedTuple):
 def _shown_of(batch: Sequence[Recorded], *, closes_on_input: bool) -> ShownBatch:
     shown: list[Recorded] = []
     for recorded in batch:
-        if not recorded.is_public:
+        body = recorded.body
+        if not body.startswith(PUBLIC_EVENTS):
             continue
         shown.append(recorded)
-        if recorded.is_status and isinstance(event := recorded.event, StatusUpdate):
+        if body.startswith(STATUS_EVENT) and isinstance(event := recorded.event, StatusUpdate):
             state = event.status.state
             if state.is_terminal or (state is TaskState.INPUT_REQUIRED and closes_on_input):
                 return ShownBatch(shown, True)

@@ -137,7 +137,7 @@ class Intake:
         if self._shares.running is not None and scope.owner:
             await self._shares.running.prepare(scope.principal)
         key = await self._key(call, operation)
-        problem: Exception = Overloaded()
+        problem: Exception | None = None
         for _ in range(_TRIES):
             if (earlier := await self._joined(scope, key, operation)) is not None:
                 return earlier
@@ -156,7 +156,7 @@ class Intake:
                 if (earlier := await self._joined(scope, key, operation)) is not None:
                     return earlier
                 break
-        raise problem from None
+        raise problem or Overloaded() from None
 
     async def _joined(
         self, scope: Scope, key: bytes | None, operation: SendMessage
@@ -303,7 +303,8 @@ class Intake:
         Where other processes share the store, the code of a task waits: see `_start_recorded`."""
         self._live.make_room(scope)
         plan = self._code.plan(operation, caller=call.caller)
-        self._code.admit(call.caller, operation)
+        if self._code.is_scoped:
+            self._code.admit(call.caller, operation)
         ends = _ends(plan, operation, self._clock)
         if ends is not None and ends <= self._clock.now() and plan.order is None:
             # Its caller waits no longer. (A task with an order is ended by its own code.)

@@ -49,19 +49,21 @@ MOVES: dict[TaskState | None, frozenset[TaskState]] = {
 
 
 # Events that leave the state as it is.
-_UNCHANGING = (
-    ArtifactUpdate,
-    MessageAdded,
-    AttemptStarted,
-    TurnBegan,
-    StepRecorded,
-    CancelRequested,
-    DeadlineSet,
-    TraceJoined,
-    ScopesGranted,
-    Forwarded,
-    Delegated,
-    EventDropped,
+_UNCHANGING: frozenset[type[Event]] = frozenset(
+    (
+        ArtifactUpdate,
+        MessageAdded,
+        AttemptStarted,
+        TurnBegan,
+        StepRecorded,
+        CancelRequested,
+        DeadlineSet,
+        TraceJoined,
+        ScopesGranted,
+        Forwarded,
+        Delegated,
+        EventDropped,
+    )
 )
 _EMPTY = Artifact(artifact_id="", parts=[])
 
@@ -75,19 +77,19 @@ def next_state(state: TaskState | None, event: Event) -> TaskState:
 
     Raises `TaskIsFinished` where nothing may follow, `InvalidAgentResponse` where this may not.
     """
-    if state is not None and state.is_terminal:
-        raise TaskIsFinished(state)
-    if state is not None and isinstance(event, _UNCHANGING):
-        return state
-    match event:
-        case Task() | StatusUpdate():
-            if event.status.state not in MOVES[state] or (state is None) != isinstance(event, Task):
-                raise InvalidAgentResponse(f"{event.status.state.value} cannot follow here")
-            return event.status.state
-        case Message():
-            raise InvalidAgentResponse("a message cannot stand in a task's log")
-        case _:
-            raise InvalidAgentResponse("a log begins with its task")
+    if state is not None:
+        if state.is_terminal:
+            raise TaskIsFinished(state)
+        if type(event) in _UNCHANGING:
+            return state
+    if isinstance(event, StatusUpdate | Task):
+        following = event.status.state
+        if following not in MOVES[state] or (state is None) != isinstance(event, Task):
+            raise InvalidAgentResponse(f"{following.value} cannot follow here")
+        return following
+    if isinstance(event, Message):
+        raise InvalidAgentResponse("a message cannot stand in a task's log")
+    raise InvalidAgentResponse("a log begins with its task")
 
 
 class Draft:
@@ -116,26 +118,31 @@ class Draft:
 
     def apply(self, event: Event) -> None:
         """Fold one more event; raises and changes nothing if it may not happen."""
-        if isinstance(event, ArtifactUpdate) and event.append:
-            # Checked before the state: an unknown artifact is the agent's fault in any state.
+        if isinstance(event, StatusUpdate):
+            status = event.status
+            if status.state not in MOVES[self.state]:
+                next_state(self.state, event)
+            self.state = status.state
+            self._retire_status_message()
+            self._status = status
+        elif isinstance(event, ArtifactUpdate):
             name = event.artifact.artifact_id
-            if name not in self._artifacts and not self.state.is_terminal:
+            if self.state.is_terminal:
+                raise TaskIsFinished(self.state)
+            if event.append and name not in self._artifacts:
                 raise InvalidAgentResponse(f"artifact {name} has no first chunk to append to")
-        self.state = next_state(self.state, event)
-        match event:
-            case ArtifactUpdate():
-                self._apply_artifact(event)
-            case StatusUpdate():
-                self._retire_status_message()
-                self._status = event.status
-            case MessageAdded():
-                self._retire_status_message()
-                if self._status.message is not None:
-                    self._status = msgspec.structs.replace(self._status, message=None)
-                if not self.is_light:
-                    self._history.append(event.message)
-            case _:
-                pass
+            self._apply_artifact(event)
+        else:
+            self.state = next_state(self.state, event)
+            if isinstance(event, MessageAdded):
+                self._add_message(event.message)
+
+    def _add_message(self, message: Message) -> None:
+        self._retire_status_message()
+        if self._status.message is not None:
+            self._status = msgspec.structs.replace(self._status, message=None)
+        if not self.is_light:
+            self._history.append(message)
 
     def has_artifact(self, artifact_id: str) -> bool:
         """Whether an artifact was begun."""

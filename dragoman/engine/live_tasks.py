@@ -5,11 +5,10 @@ Only the process that holds a task writes its log. How tasks come here from the 
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -54,10 +53,27 @@ def task_key(task: TaskRow | TaskLog) -> TaskKey:
 
 
 class OpeningRead:
-    """A read of what is to be written here: of a task, or of what became of a message."""
+    """A read of what is to be written here: of a task, or of what became of a message. It lasts as
+    long as its block."""
 
     # Whether a log or a worker was let go of meanwhile: the answer may lack what it wrote.
     is_outdated = False
+
+    def __init__(
+        self, reads: "dict[TaskKey | MessageKey, list[OpeningRead]]", key: TaskKey | MessageKey
+    ) -> None:
+        self._reads = reads
+        self._key = key
+
+    def __enter__(self) -> "OpeningRead":
+        self._reads.setdefault(self._key, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        others = self._reads[self._key]
+        others.remove(self)
+        if not others:
+            del self._reads[self._key]
 
 
 class LiveTasks:
@@ -142,19 +158,10 @@ class LiveTasks:
         """Register a log that has no worker yet, so that no second one is made for its task."""
         self._logs[task_key(log)] = log
 
-    @contextlib.contextmanager
-    def reading(self, key: TaskKey | MessageKey) -> Generator[OpeningRead]:
+    def reading(self, key: TaskKey | MessageKey) -> OpeningRead:
         """Notice if the log of a task, or the worker that a message was given to, is let go of
         while the store is asked for it."""
-        read = OpeningRead()
-        reads = self._reads.setdefault(key, [])
-        reads.append(read)
-        try:
-            yield read
-        finally:
-            reads.remove(read)
-            if not reads:
-                del self._reads[key]
+        return OpeningRead(self._reads, key)
 
     def drop(self, log: TaskLog) -> None:
         """Let go of a log that has no worker."""
@@ -162,7 +169,8 @@ class LiveTasks:
         if self._logs.get(key) is log:
             del self._logs[key]
         log.is_retired = True
-        self._outdate(key)
+        if self._reads:
+            self._outdate(key)
 
     def _outdate(self, key: TaskKey | MessageKey) -> None:
         for read in self._reads.get(key, ()):
@@ -224,7 +232,8 @@ class LiveTasks:
             log.fail(StoreRefused("there is no task"))
         for message_key in worker.keys:
             self._arriving.pop(message_key, None)
-            self._outdate(message_key)
+            if self._reads:
+                self._outdate(message_key)
 
     def _leave(self, principal: Principal) -> None:
         if self._seats is not None:

@@ -18,7 +18,7 @@ from dragoman.model.events import CancelRequested, Event, StatusUpdate, StepReco
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.order import Order
 from dragoman.model.push import PushConfig
-from dragoman.model.record import Recorded, TaskReading, encode, encode_event
+from dragoman.model.record import MEMBERS, Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task
 from dragoman.shares import (
     NARROW_BYTES,
@@ -150,6 +150,44 @@ class LogIsFull(Exception):
 class TaskLog:
     """The log of one task, written by this process under its fence."""
 
+    # Set here and not in the constructor: one is made for each task.
+    number = 0
+    fence = 0
+    draft: Draft | None = None
+    # The last event that happened, and the last that is durable.
+    seq = 0
+    _position: TaskPosition | None = None
+    _status_at = 0
+    _unwritten_bytes = 0
+    _size = 0
+    # Whether there ever were secrets beside its events.
+    has_withheld = False
+    # What the first write carries besides its events.
+    pushes: Sequence[PushConfig] = ()
+    deadline = 0
+    # Whether the next write sets the time of the next sweep of this task.
+    _has_alarm = False
+    # What the next write says to the ledger.
+    order: Order | None = None
+    _next_fence = 0
+    _is_writing = False
+    _is_scheduled = False
+    # While held, nothing is written: whether there will be a task at all is not decided.
+    is_held = False
+    _tail_bytes = 0
+    failure: Exception | None = None
+    on_idle: Callable[[], None] | None = None
+    # Called if the store refuses the task: there never was one.
+    on_void: Callable[[], None] | None = None
+    # Set where hooks change events: takes the batch of a write and submits it when it is ready.
+    transform: Callable[[LogBatch], None] | None = None
+    # Called after each durable write, for hooks that observe.
+    on_recorded: Callable[[], None] | None = None
+    # Ends the task's code with a sentence if a transform fails.
+    on_refused: Callable[[str], None] | None = None
+    # Set when the engine has let go of it; its recent events may still be read.
+    is_retired = False
+
     def __init__(
         self,
         store: Store,
@@ -172,49 +210,14 @@ class TaskLog:
         self.scope = scope
         self.task_id = task_id
         self.context_id = context_id
-        self.number = 0
-        self.fence = 0
-        self.draft: Draft | None = None
-        # The last event that happened, and the last that is durable.
-        self.seq = 0
-        self._position: TaskPosition | None = None
-        self._status_at = 0
         self._unwritten: list[Recorded] = []
-        self._unwritten_bytes = 0
-        self._size = 0
         self._keys: list[bytes] = []
         self._notes: list[int] = []
-        # Secrets that the next write stores beside its events, and whether there ever were any.
+        # Secrets that the next write stores beside its events.
         self._withheld: list[tuple[int, bytes]] = []
-        self.has_withheld = False
-        # What the first write carries besides its events.
-        self.pushes: Sequence[PushConfig] = ()
-        self.deadline = 0
-        # Whether the next write sets the time of the next sweep of this task.
-        self._has_alarm = False
-        # What the next write says to the ledger.
-        self.order: Order | None = None
-        self._next_fence = 0
-        self._is_writing = False
-        self._is_scheduled = False
-        # While held, nothing is written: whether there will be a task at all is not decided.
-        self.is_held = False
         self._tail: deque[Recorded] = deque()
-        self._tail_bytes = 0
         self._resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
         self._durable: list[tuple[int, asyncio.Future[None]]] = []
-        self.failure: Exception | None = None
-        self.on_idle: Callable[[], None] | None = None
-        # Called if the store refuses the task: there never was one.
-        self.on_void: Callable[[], None] | None = None
-        # Set where hooks change events: takes the batch of a write and submits it when it is ready.
-        self.transform: Callable[[LogBatch], None] | None = None
-        # Called after each durable write, for hooks that observe.
-        self.on_recorded: Callable[[], None] | None = None
-        # Ends the task's code with a sentence if a transform fails.
-        self.on_refused: Callable[[str], None] | None = None
-        # Set when the engine has let go of it; its recent events may still be read.
-        self.is_retired = False
 
     @classmethod
     def resumed(
@@ -298,9 +301,10 @@ class TaskLog:
         if self.failure is not None:
             raise self.failure
         seq = self.seq + 1
-        body = encode_event(event)
-        recorded = Recorded(seq, event, body)
-        size = len(body) + len(withheld)
+        body = encode({MEMBERS[type(event)]: event})
+        size = len(body)
+        if withheld:
+            size += len(withheld)
         total = self._size + size
         limits = self._limits
         # An event that ends a log, or asks for its end, is always accepted.
@@ -308,21 +312,23 @@ class TaskLog:
             event
         ):
             raise LogIsFull(STORE_IS_FULL if self.account.is_full else limits.reason(seq))
-        if self.draft is None:
+        draft = self.draft
+        if draft is None:
             if not isinstance(event, Task):
                 raise InvalidAgentResponse("a log begins with its task")
-            self.draft = Draft(event)
+            draft = self.draft = Draft(event)
         else:
-            self.draft.apply(event)
+            draft.apply(event)
         self._size = total
-        if total > MAX_DRAFT_BYTES and not self.draft.is_light:
-            self.draft.lighten()
+        if total > MAX_DRAFT_BYTES and not draft.is_light:
+            draft.lighten()
         if at:
             self._status_at = at
         self.seq = seq
         if withheld:
             self._withheld.append((seq, withheld))
             self.has_withheld = True
+        recorded = Recorded(seq, event, body)
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
         if not (self._is_scheduled or self.is_held):
@@ -607,9 +613,8 @@ class TaskLog:
 
     def _keep_at_hand(self, events: list[Recorded]) -> None:
         tail = self._tail
-        for recorded in events:
-            tail.append(recorded)
-            self._tail_bytes += len(recorded.body)
+        tail.extend(events)
+        self._tail_bytes += sum([len(recorded.body) for recorded in events])
         while len(tail) > MAX_TAIL_EVENTS or (self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1):
             self._tail_bytes -= len(tail.popleft().body)
 

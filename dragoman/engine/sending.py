@@ -54,17 +54,23 @@ class Sending:
     async def _answer(
         self, scope: Scope, call: Call, operation: SendMessage, accepted: Accepted
     ) -> Reply:
-        reply = await _reply(accepted)
-        if reply is not None:
-            return reply
-        task_id, log, seq, durable = _goal_of(accepted)
+        if isinstance(accepted, BegunTask) and accepted.worker.has_task:
+            # Most messages begin a task, and it is known at once that there is one.
+            log: TaskLog | None = accepted.worker.log
+            task_id, seq, durable = log.task_id, 1, 1
+        else:
+            reply = await _reply(accepted)
+            if reply is not None:
+                return reply
+            task_id, log, seq, durable = _goal_of(accepted)
         reading = None
         try:
             if log is None and operation.wait:
                 resting = self._following.rest_elsewhere(scope, task_id, seq)
                 await asyncio.wait_for(resting, call.patience or None)
             elif log is not None and operation.wait:
-                reading = await asyncio.wait_for(log.rest(seq), call.patience or None)
+                rest = log.rest(seq)
+                reading = await (asyncio.wait_for(rest, call.patience) if call.patience else rest)
             elif log is not None:
                 await log.durable(durable)
         except TimeoutError:

@@ -13,7 +13,7 @@ from dragoman.http.limits import SOURCE_AGENT, CallerLimits
 from dragoman.http.rates import Rates
 from dragoman.http.refusals.limited_callers import LimitedCallers
 from dragoman.http.request import PUBLIC_BODY_BYTES, Headers, HttpRequest
-from dragoman.http.routes import Access, Route, Routes
+from dragoman.http.routes import Access, Route, Routes, RouteVerdict
 from dragoman.model.identity import ADMIN, OPERATOR, Caller
 from dragoman.security.audit.log import Audit
 from dragoman.security.authentication import Denied, Gatekeeper, Pass
@@ -70,6 +70,23 @@ class AccessControl:
             await request.respond(204, allowed, b"")
             return
         route = routes.find_for(request)
+        await self._let_in(request, route, routes)
+
+    async def answer_known(self, request: HttpRequest, routes: Routes) -> None:
+        """Have a request answered whose head was let in before on the same connection, if that
+        still holds; otherwise it is judged as if it were the first."""
+        verdict, pass_ = request.verdict, request.pass_
+        is_good = pass_ is None or (self._keeper is not None and self._keeper.holds(pass_))
+        if not isinstance(verdict, RouteVerdict) or not is_good:
+            request.reconsider()
+            await self.answer(request, routes)
+            return
+        request.extra = verdict.headers
+        request.watched.route = verdict.route.name
+        await self._enter(request, verdict.route)
+
+    async def _let_in(self, request: HttpRequest, route: Route, routes: Routes) -> None:
+        """Have a request with a good head answered, if its route is open to its caller."""
         request.watched.route = route.name
         if route.access in _OPEN:
             request.most_body_bytes = PUBLIC_BODY_BYTES
@@ -87,10 +104,15 @@ class AccessControl:
             # callers come from this machine.
             await routes.others.answer(request)
             return
-        client = request.scope.get("client")
         if self._proxies is not None:
             request.address = self._proxies.origin(request.address, request.scope["headers"])
-        is_part = self._limits.has_rates and _is_part(request)
+        await self._enter(request, route)
+
+    async def _enter(self, request: HttpRequest, route: Route) -> None:
+        """Have a request answered whose caller is known or can be authenticated, as far as load,
+        rates and permissions allow."""
+        # Made inside this process for another request, which was counted.
+        is_part = self._limits.has_rates and "is_part" in request.state
         try:
             if self.admission is not None:
                 self._admit(request, self.admission)
@@ -102,14 +124,18 @@ class AccessControl:
                 return
             if self._keeper is None:
                 if not is_part:
-                    self._limits.arrive(request.address)
+                    # There are no failures to count where no caller shows a credential.
+                    self._limits.arrive(request.address, is_known=True)
             else:
-                known = self._keeper.remembered(request.evidence)
+                known = request.pass_ or self._keeper.remembered(request.evidence)
                 if not is_part:
                     self._limits.arrive(request.address, is_known=known is not None)
-                if not await self._authenticate(request, route, self._keeper, known):
+                # A pass that the request has already was judged for this route.
+                if request.pass_ is None and not await self._authenticate(
+                    request, route, self._keeper, known
+                ):
                     return
-            agent = request.header(SOURCE_AGENT)
+            agent = request.header(SOURCE_AGENT) if SOURCE_AGENT in request.headers else None
             if self._limits.is_shared:
                 await self._limits.prepare(request.caller, agent, request.address)
             room = self._limits.admit(request.caller, agent, request.address, is_part)
@@ -117,18 +143,29 @@ class AccessControl:
             await self._refuse_later(request, route, error)
             return
         request.room = room
-        request.extra += room.headers
+        if request.verdict is None and self._is_lasting(request, route):
+            request.verdict = RouteVerdict(route, request.extra)
+        if rates := room.headers:
+            request.extra = [*request.extra, *rates]
         self._shares.saw(room.key)
         try:
             if self.admission is not None:
-                self.admission.identify(client, room.key)
+                self.admission.identify(request.scope.get("client"), room.key)
             await route.answer(request)
         finally:
             room.leave()
 
+    def _is_lasting(self, request: HttpRequest, route: Route) -> bool:
+        """Tell whether the verdict on a request holds for others with the same head: it has no
+        trace of its own, and its caller is one that need not be looked at each time."""
+        if route.access is not Access.CALLER or tracing.on or b"traceparent" in request.headers:
+            return False
+        pass_ = request.pass_
+        return self._keeper is None or self._keeper.remembered(request.evidence) is pass_
+
     def _admit(self, request: HttpRequest, admission: Admission) -> None:
         """Refuse a request in overload, unless its connection decided about it."""
-        state = request.scope.get("state", {})
+        state = request.state
         if state.get("is_admitted"):
             return
         is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in request.headers
@@ -174,11 +211,11 @@ class AccessControl:
             is_known = request.pass_ is not None or self._keeper is None
             self._remember(request, request.caller if is_known else None, error)
             self._note(request, route.name, "rate.limited")
-            request.extra += error.headers
+            request.extra = [*request.extra, *error.headers]
             seconds, problem = error.retry_after, _too_many(error)
         else:
             seconds, problem = 1, GuardProblem(503, "Service Unavailable", error.public)
-        request.extra.append((b"retry-after", b"%d" % seconds))
+        request.extra = [*request.extra, (b"retry-after", b"%d" % seconds)]
         await refuse(request, problem)
 
     def _remember(self, request: HttpRequest, caller: Caller | None, error: RateLimited) -> None:
@@ -228,9 +265,3 @@ def _document(problem: GuardProblem) -> tuple[Headers, bytes]:
 
 def _too_many(error: RateLimited) -> GuardProblem:
     return GuardProblem(429, "Too Many Requests", error.public)
-
-
-def _is_part(request: HttpRequest) -> bool:
-    """Tell whether a request is made inside this process for another one, which was counted."""
-    state = request.scope.get("state")
-    return state is not None and "is_part" in state

@@ -133,7 +133,7 @@ class Admission:
         self.under_way -= count
         self._of[who] -= count
         if not self._of[who]:
-            del self._of[who]
+            self._of.pop(who)
 
     def who(self, connection: object) -> object:
         """Return what the requests of a connection count for: its caller once it is identified,

@@ -14,6 +14,7 @@ from dragoman.config import Settings
 from dragoman.http.admission import Admission
 from dragoman.http.deadlines import Deadlines
 from dragoman.http.grpc.pipes import Pipes
+from dragoman.http.known_heads import HeadTotal
 from dragoman.http.refusals.delayed import DelayedRefusals
 from dragoman.http.refusals.limited_callers import LimitedCallers
 
@@ -101,6 +102,9 @@ class Connections:
         # Takes connections of HTTP/2; None: there is no gRPC here. Ports that take nothing else.
         self.pipes: Pipes | None = None
         self.grpc_ports: frozenset[int] = frozenset()
+        # Whether requests with a head that was read before skip the parser; tests turn it off.
+        self.keeps_heads = True
+        self.known_heads = HeadTotal()
         self.max_body_bytes = settings.http.max_body_bytes
         self.max_connections = settings.http.max_connections
         self.max_per_address = settings.http.max_connections_per_address

@@ -82,12 +82,13 @@ class Guard:
     def add_common_headers(self, request: HttpRequest) -> None:
         """Give the answer of a request the headers that every answer has."""
         is_secure = request.scope.get("scheme") == "https"
-        request.extra = [*(self._secure_headers if is_secure else self._headers)]
+        common = [*(self._secure_headers if is_secure else self._headers)]
         if self._origins:
-            request.extra.append((b"vary", b"Origin"))
+            common.append((b"vary", b"Origin"))
             if (origin := self._allowed(request)) is not None:
-                request.extra.append((b"access-control-allow-origin", origin))
-                request.extra.append((b"access-control-expose-headers", _READ))
+                common.append((b"access-control-allow-origin", origin))
+                common.append((b"access-control-expose-headers", _READ))
+        request.extra = common
 
     def problem(self, request: HttpRequest) -> GuardProblem | None:
         """Return what keeps a request from being looked at."""

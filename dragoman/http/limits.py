@@ -166,10 +166,10 @@ class CallerLimits:
     def arrive(self, address: str, *, is_known: bool = False) -> None:
         """Count a request of an address; raises `RateLimited`. A caller whose credential is known
         to be good is not limited by failures of others at the same address."""
-        if self._addresses is None and self._failures is None:
+        failures = None if is_known else self._failures
+        if self._addresses is None and failures is None:
             return
         place, now = network(address), self._now()
-        failures = None if is_known else self._failures
         if failures is not None and (wait := failures.wait(place, now)):
             self._refuse(wait)
         if self._addresses is not None and (wait := self._addresses.take(place, now)):

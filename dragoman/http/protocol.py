@@ -8,7 +8,8 @@ request costs a few comparisons.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
@@ -16,13 +17,14 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
+from dragoman.http.exchange import Exchange, KnownRequest
 from dragoman.http.grpc.pipes import PREFACE, Pipe, PipeOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
@@ -39,11 +41,11 @@ from dragoman.http.head_rules import (
     meaning,
     repeated,
 )
+from dragoman.http.known_heads import MAX_FIELDS, KnownHeads, whole_request
 from dragoman.http.raw_request import RawRequest
 from dragoman.http.refusals.delayed import RefusalWriter
 from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
 from dragoman.http.request import MAX_URL_BYTES
-from dragoman.http.whole_answers import ResponseCycle
 
 # How far the request has come that is being read.
 IDLE, HEAD, BODY = range(3)
@@ -72,10 +74,12 @@ class _Answered:
     response_started = response_complete = True
     waiting_for_100_continue = disconnected = False
     keep_alive = True
-    message_event = asyncio.Event()
+
+    def wake(self) -> None:
+        """Nothing waits."""
 
 
-_ANSWERED = cast("RequestResponseCycle", _Answered())
+_ANSWERED = cast("Exchange", _Answered())
 
 
 class _Unfinished:
@@ -108,8 +112,11 @@ class HttpProtocol(HttpToolsProtocol):
         self.deadlines = Deadlines(connections)
         self._early = EarlyRefusals(connections)
         self._refusals = RefusalWriter(self, connections.delayed)
-        # The request that is being answered.
-        self._running: RequestResponseCycle | None = None
+        # The request that was read last, the one that is being answered, and those between them.
+        self._exchange: Exchange | None = None
+        self._running: Exchange | None = None
+        self._waiting: deque[Exchange] = deque()
+        self._heads = KnownHeads(connections.known_heads)
         # Nothing more is read as a request; bytes that were dropped since.
         self._is_deaf = False
         self._discarded = 0
@@ -166,18 +173,20 @@ class HttpProtocol(HttpToolsProtocol):
         if self._all.admission is not None:
             self._all.admission.forget(self.client)
         self._refusals.clear()
-        self.pipeline.clear()
+        self._heads.clear()
+        self._waiting.clear()
         running = self._running
-        # The base class knows only of the last request that was read.
         if running is not None and not running.response_complete:
             self._leave(running)
-            running.disconnected = True
-            running.message_event.set()
+            running.disconnect()
 
     def shutdown(self) -> None:
         """The server ends; a connection without a request is closed."""
         self.flush_refusals()
-        super().shutdown()
+        if self._exchange is None or self._exchange.response_complete:
+            self.transport.close()
+        else:
+            self._exchange.keep_alive = False
 
     def pause_writing(self) -> None:
         """The caller does not take what is written; a plain answer has a deadline for that."""
@@ -187,7 +196,7 @@ class HttpProtocol(HttpToolsProtocol):
             running is not None
             and running.response_started
             and not running.response_complete
-            and running.chunked_encoding
+            and running.is_chunked
         )
         if not streams:
             self._bound_writing()
@@ -218,13 +227,7 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             if self._phase == IDLE:
                 is_first, self._is_new = self._is_new, False
-                if (
-                    self._early.is_active
-                    and not self._is_answering
-                    and (refused := self._early.unread(data)) is not None
-                ):
-                    self._refuse_early(refused, is_last=True)
-                    self.deadlines.await_request()
+                if not self._is_answering and self._ends_unread(data):
                     return
                 self._phase = HEAD
                 self._raw.begin()
@@ -238,6 +241,27 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(NO_MEMORY)
         if self._phase != IDLE and not self._is_deaf:
             self._check_unfinished()
+
+    def _ends_unread(self, data: bytes) -> bool:
+        """Refuse a plain request, or give one with a known head to what answers it, and tell
+        whether this was one: then it need not be parsed."""
+        if self._early.is_active:
+            refused = self._early.unread(data)
+            if refused is None:
+                return False
+            self._refuse_early(refused, is_last=True)
+            self.deadlines.await_request()
+            return True
+        if not self._heads or (found := self._heads.find(data)) is None:
+            return False
+        known, body = found
+        self.deadlines.read_by = NEVER
+        exchange = Exchange(
+            known.scope, {}, self.transport, self.flow, self.on_response_complete, body
+        )
+        self._exchange = exchange
+        self._start(exchange, known.answer(exchange))
+        return True
 
     def _is_piped(self, data: bytes) -> bool:
         """Pipe a connection that begins as HTTP/2 does, and tell whether this is one: one of which
@@ -353,11 +377,11 @@ class HttpProtocol(HttpToolsProtocol):
         if self._early.is_active and self._is_plain():
             refused = self._early.after_head(self.headers)
         if refused is None:
-            self._begin_cycle(self._early.take_ticket())
+            self._begin_exchange(self._early.take_ticket())
         else:
             self._refuse_early(refused, is_last=False)
             # The body is read all the same, and dropped.
-            self.cycle = _ANSWERED
+            self._exchange = _ANSWERED
         self._phase = BODY
         self._body_bytes = 0
         self._is_large = False
@@ -378,9 +402,9 @@ class HttpProtocol(HttpToolsProtocol):
         self.url = check(version, method, self.url, seen, self._host)
         self._host = seen.get(b"host")
         self.expect_100_continue = b"expect" in seen and version == "1.1"
-        if len(self.pipeline) >= MAX_PIPELINED:
+        if len(self._waiting) >= MAX_PIPELINED:
             # The last one that waits is the last one that is answered.
-            self.pipeline[0][0].keep_alive = False
+            self._waiting[0].keep_alive = False
             raise _EndOfReading
 
     def _is_plain(self) -> bool:
@@ -394,7 +418,7 @@ class HttpProtocol(HttpToolsProtocol):
             and not any(name == b"last-event-id" for name, _ in self.headers)
         )
 
-    def _begin_cycle(self, ticket: Ticket | None) -> None:
+    def _begin_exchange(self, ticket: Ticket | None) -> None:
         """Give the request to the app, now or when those before it are answered."""
         self._refusals.flush()
         parser = self.parser
@@ -406,60 +430,74 @@ class HttpProtocol(HttpToolsProtocol):
         path = raw.decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
         scope["raw_path"], scope["query_string"] = raw, query
-        state = scope["state"]
-        # None: the app decides whether it may begin.
-        state["is_admitted"] = None if ticket is None else True
-        state["came_at"], state["ticket"] = time.monotonic(), ticket
         if self._extensions is not None:
             scope["extensions"] = self._extensions
-        # The base class says there is always one; before the first there is none.
-        before = cast("RequestResponseCycle | None", self.cycle)
-        self.cycle = cycle = ResponseCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version == "1.1" and parser.should_keep_alive(),
-            on_response=self.on_response_complete,
+        # None: the app decides whether it may begin.
+        is_admitted = None if ticket is None else True
+        state = scope["state"]
+        state |= {"is_admitted": is_admitted, "came_at": time.monotonic(), "ticket": ticket}
+        before = self._exchange
+        exchange = self._exchange = Exchange(
+            scope, state, self.transport, self.flow, self.on_response_complete
         )
-        state["answer"] = cycle.answer
-        state["switch"] = self.switch if self._asks_for_websocket else None
-        self._asks_for_websocket = False
-        app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn's types
+        exchange.waiting_for_100_continue = self.expect_100_continue
+        exchange.keep_alive = version == "1.1" and parser.should_keep_alive()
+        state["exchange"] = exchange
+        asks, self._asks_for_websocket = self._asks_for_websocket, False
+        state["switch"] = self.switch if asks else None
+        is_repeatable = exchange.keep_alive and self._all.keeps_heads and not asks
+        if is_repeatable and (key := self._head_key()):
+            exchange.keep = partial(self._keep, exchange, key)
         if before is None or before.response_complete:
-            self._start_asgi_task(cycle, app)
+            self._start_asgi(exchange)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, app))
+            self._waiting.appendleft(exchange)
+
+    def _head_key(self) -> bytes:
+        """Return what the head that was read is known by; empty: it is not one to be known."""
+        fields = self._head_fields
+        if self.expect_100_continue or b"transfer-encoding" in fields:
+            return b""
+        if len(self.headers) > MAX_FIELDS:
+            return b""
+        whole = whole_request(self._raw.begins)
+        # The same length as the parser found, so that no reader could place the end elsewhere.
+        length = fields.get(b"content-length", b"0")
+        if whole is None or len(length) > LARGE_DIGITS or len(whole.body) != int(length):
+            return b""
+        return whole.key
+
+    def _keep(self, exchange: Exchange, key: bytes, request: KnownRequest) -> None:
+        """Know the head of a request from here on, if it was answered to the end."""
+        if exchange.response_complete and not self.transport.is_closing():
+            self._heads.add(key, request)
 
     def _expect_much(self) -> None:
         """An answer before the end of this body is the last one here."""
+        assert self._exchange is not None, "its head was read"
         self._is_large = True
-        self._keeps_alive = self.cycle.keep_alive
-        self.cycle.keep_alive = False
-        self.cycle.transport = cast("asyncio.Transport", _Unfinished(self))
+        self._keeps_alive = self._exchange.keep_alive
+        self._exchange.keep_alive = False
+        self._exchange.transport = _Unfinished(self)
 
     def on_body(self, body: bytes) -> None:
         """Give a piece to the app; of what is beyond the limit, the first tells that it is."""
-        cycle = self.cycle
-        if cycle.response_complete or self._body_bytes > self._all.max_body_bytes:
+        exchange = self._exchange
+        assert exchange is not None, "its head was read"
+        if exchange.response_complete or self._body_bytes > self._all.max_body_bytes:
             return
         self._body_bytes += len(body)
-        cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
+        exchange.feed(body)
+        if len(exchange.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """A request is read."""
         if self._upgrades:
             return
-        cycle = self.cycle
+        exchange = self._exchange
+        assert exchange is not None, "its head was read"
         if self._body_bytes > self._all.max_body_bytes:
             # Not all of it was given to the app, so to the app it has no end.
             if not self._is_large:
@@ -468,22 +506,28 @@ class HttpProtocol(HttpToolsProtocol):
         self._phase = IDLE
         self._raw.end()
         if self._is_large:
-            cycle.transport = self.transport
-            if not cycle.response_started:
-                cycle.keep_alive = self._keeps_alive
-        if cycle.response_complete:
+            exchange.transport = self.transport
+            if not exchange.response_started:
+                exchange.keep_alive = self._keeps_alive
+        if exchange.response_complete:
             self.deadlines.await_request()
             return
         self.deadlines.read_by = NEVER
-        cycle.more_body = False
-        cycle.message_event.set()
+        exchange.more_body = False
+        exchange.wake()
 
     # Answers
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._early.forget_caller()
-        self._running = cycle
-        task = self.loop.create_task(cycle.run_asgi(app))
+    def _start_asgi(self, exchange: Exchange) -> None:
+        app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn's types
+        self._start(exchange, app(exchange.scope, exchange.receive, exchange.send))
+
+    def _start(self, exchange: Exchange, answering: Awaitable[None]) -> None:
+        # The app may find out who calls here.
+        self._early.counts_for = None
+        self._running = exchange
+        # Not by the loop, whose tasks are looked at for those of authors.
+        task = asyncio.Task(exchange.run(answering), loop=self.loop)
         task.add_done_callback(self._end_task)
         self.tasks.add(task)
 
@@ -501,9 +545,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._bound_writing()
             return
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+        if self._waiting:
+            self._start_asgi(self._waiting.pop())
         elif self._last_refusal is not None:
             self._write_last(self._last_refusal)
         elif not self._is_deaf:
@@ -511,16 +554,16 @@ class HttpProtocol(HttpToolsProtocol):
             if self._phase == IDLE:
                 self.deadlines.await_request()
 
-    def _leave(self, cycle: RequestResponseCycle) -> None:
+    def _leave(self, exchange: Exchange) -> None:
         """A request that was admitted is under way no longer."""
-        ticket: Ticket | None = cycle.scope.get("state", {}).pop("ticket", None)
+        ticket: Ticket | None = exchange.state.pop("ticket", None)
         if ticket is not None and self._all.admission is not None:
             self._all.admission.end(ticket)
 
     @property
     def _is_answering(self) -> bool:
         """Whether an answer is under way, or owed to a request before this one."""
-        return bool(self.pipeline) or not self.is_waiting
+        return bool(self._waiting) or not self.is_waiting
 
     @property
     def is_waiting(self) -> bool:
@@ -539,10 +582,10 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer the request that is being answered with this head, and give the connection to
         another protocol. False: it cannot be given away, and nothing was written."""
         running = self._running
-        if running is None or running.response_started or self._is_deaf or self.pipeline:
+        if running is None or running.response_started or self._is_deaf or self._waiting:
             return False
         running.response_started = running.response_complete = True
-        running.message_event.set()
+        running.wake()
         self._leave(running)
         self.server_state.total_requests += 1
         self._is_deaf = self._is_switched = True
@@ -579,29 +622,29 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_deaf = True
         self.deadlines.read_by = NEVER
         if self._phase == BODY:
-            cycle = self.cycle
-            if cycle.response_started:
-                self._hang_up(cycle)
+            exchange = self._exchange
+            assert exchange is not None, "its head was read"
+            if exchange.response_started:
+                self._hang_up(exchange)
                 return
             # To the app its caller is gone.
-            cycle.disconnected = True
-            cycle.message_event.set()
-            if cycle is self._running:
+            exchange.disconnect()
+            if exchange is self._running:
                 self._write_last(refused)
                 return
-            self.pipeline.popleft()
+            self._waiting.popleft()
         running = self._running
         if running is None or running.response_complete or running.disconnected:
             self._write_last(refused)
         else:
             self._last_refusal = refused
 
-    def _hang_up(self, cycle: RequestResponseCycle) -> None:
+    def _hang_up(self, exchange: Exchange) -> None:
         """Close without a refusal: the request has its answer, or is getting it."""
-        if cycle.response_complete:
+        if exchange.response_complete:
             self._close()
         else:
-            cycle.keep_alive = False
+            exchange.keep_alive = False
 
     def _write_last(self, refused: CountedRefusal) -> None:
         self._last_refusal = None
@@ -662,7 +705,7 @@ class HttpProtocol(HttpToolsProtocol):
     @property
     def _is_awaited(self) -> bool:
         """Whether the caller waits for our word before it sends the body."""
-        return self.cycle.waiting_for_100_continue
+        return self._exchange is not None and self._exchange.waiting_for_100_continue
 
     def drop(self) -> None:
         """Close at once, whatever is unsent."""

@@ -1,13 +1,16 @@
 """One HTTP request as ASGI gives it, and the plain ways to answer it."""
 
+import copy
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
 from dragoman.dialects import negotiate
+from dragoman.dialects.dialect import Dialect
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
+from dragoman.http.exchange import Exchange, head_lines
 from dragoman.http.limits import Room, network
 from dragoman.http.mount import Mount
 from dragoman.model.identity import Caller
@@ -20,9 +23,6 @@ from dragoman.transports import json_text, sse
 # ASGI's own types are plain dictionaries.
 Scope = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
-# Writes a whole answer at once; False: nothing was written.
-Answer = Callable[[int, Headers, bytes], bool]
-
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 MAX_URL_BYTES = 8 * 1024
@@ -48,11 +48,31 @@ _REFUSED_TYPES = (
 )
 
 
+class Verdict:
+    """What the head of a request that was let in decided: it holds for others with the same head
+    on the same connection, for as long as its pass does.
+
+    What follows from the head alone is found out once, by whatever answers the requests."""
+
+    __slots__ = ("dialects", "headers", "is_checked", "lines")
+
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        # Headers of every answer to it.
+        self.headers = headers
+        # The dialects of its calls by method, where no more than both decides.
+        self.dialects: dict[str, Dialect] = {}
+        # Whether its body may be what its head says it is.
+        self.is_checked = False
+        # Heads of its answers as they are written, by what they say besides the common headers:
+        # the first line, and those behind the length.
+        self.lines: dict[Hashable, tuple[bytes, bytes]] = {}
+
+
 class HttpRequest:
     """One HTTP request; its body is read when it is asked for."""
 
     __slots__ = (
-        "_answer",
+        "_exchange",
         "_query",
         "_unknown",
         "address",
@@ -70,7 +90,9 @@ class HttpRequest:
         "scope",
         "send",
         "size",
+        "state",
         "verb",
+        "verdict",
         "version",
         "watched",
     )
@@ -84,8 +106,10 @@ class HttpRequest:
         self.mount = mount
         self.path = path
         self.verb: str = scope["method"]
-        # How our own protocol takes a whole answer; None: another server runs the app.
-        self._answer: Answer | None = scope["state"].get("answer") if "state" in scope else None
+        # What a connection of ours and the app tell each other about this request.
+        self.state: dict[str, Any] = scope.get("state", {})
+        # Takes whole answers and has whole bodies; None: another server runs the app.
+        self._exchange: Exchange | None = self.state.get("exchange")
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
         # The version the request names in its header and in its query.
@@ -97,12 +121,11 @@ class HttpRequest:
         # Whether an answer has begun.
         self.is_answered = False
         # Headers of its answer, whatever that is.
-        self.extra: Headers = []
+        self.extra: Sequence[tuple[bytes, bytes]] = ()
         # What an unauthenticated caller is asked for.
         self.challenge = "Bearer"
         # Where it comes from, also behind a proxy; and what it takes of its caller's share.
-        client = scope.get("client")
-        self.address: str = client[0] if client else ""
+        self.address = _address(scope)
         self.room: Room | None = None
         # What is read of its body at most, whatever answers it; the path decides.
         self.most_body_bytes: float = math.inf
@@ -111,7 +134,46 @@ class HttpRequest:
         # The caller, once authenticated; None: there is no authentication.
         self.pass_: Pass | None = None
         self._unknown: Caller | None = None
+        # Why it was let in, if others with the same head may be let in by that.
+        self.verdict: Verdict | None = None
         self.watched = RequestObservation()
+
+    def keep_head(self, path: str, answer: "AnswerKnown") -> None:
+        """Let the connection give other requests with this head, for the same path, to what
+        answers them, if that is possible."""
+        exchange = self._exchange
+        if exchange is None or exchange.keep is None or self.verdict is None:
+            return
+        head = copy.copy(self)
+        head.scope = {name: value for name, value in self.scope.items() if name != "state"}
+        head.state, head._exchange, head.room = {}, None, None
+        exchange.keep(_KnownHead(head, path, answer))
+
+    def again(self, exchange: Exchange) -> "HttpRequest":
+        """Return another request with this head, on the same connection."""
+        other = HttpRequest.__new__(HttpRequest)
+        # What the head alone decides.
+        other.scope = self.scope
+        other.mount, other.path, other.verb = self.mount, self.path, self.verb
+        other.headers, other._query = self.headers, self._query
+        other.version, other.extensions = self.version, self.extensions
+        other.challenge, other.address = self.challenge, self.address
+        other.most_body_bytes = self.most_body_bytes
+        other.pass_, other._unknown = self.pass_, self._unknown
+        other.verdict = self.verdict
+        # What is of this request alone.
+        other._exchange, other.state = exchange, exchange.state
+        other.receive, other.send = exchange.receive, exchange.send
+        other.is_answered = False
+        other.room = None
+        other.size = 0
+        other.watched = RequestObservation()
+        return other
+
+    def reconsider(self) -> None:
+        """Forget why others with the same head were let in: it is judged like the first."""
+        self.pass_ = self.verdict = None
+        self.address = _address(self.scope)
 
     @property
     def caller(self) -> Caller:
@@ -125,19 +187,18 @@ class HttpRequest:
     @property
     def is_bounded(self) -> bool:
         """Whether the size of its head was checked while it was read."""
-        return self._answer is not None
+        return self._exchange is not None
 
     @property
     def evidence(self) -> Evidence:
         """What the request shows of its sender."""
         scope = self.scope
         tls = scope.get("extensions", {}).get("tls")
-        client = scope.get("client")
-        return Evidence(
-            scope["headers"],
-            tls.get("client_cert") if tls else None,
-            client[0] if client else "",
-        )
+        return Evidence(scope["headers"], tls.get("client_cert") if tls else None, _address(scope))
+
+    def take_body(self) -> bytes | None:
+        """Return the whole body if all of it has come and none was read; None: receive it."""
+        return None if self._exchange is None else self._exchange.take_body()
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
@@ -147,8 +208,9 @@ class HttpRequest:
             self.room.hold_answer(len(body))
         self.is_answered = True
         self.watched.responded(status)
-        headers = headers + self.extra
-        if self._answer is not None and not is_long and self._answer(status, headers, body):
+        headers = [*headers, *self.extra]
+        exchange = self._exchange
+        if exchange is not None and not is_long and exchange.answer(status, headers, body):
             return
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         if is_long:
@@ -156,6 +218,34 @@ class HttpRequest:
             await self.send({"type": "http.response.body", "body": body, "more_body": True})
             body = b""
         await self.send({"type": "http.response.body", "body": body})
+
+    def respond_again(self, status: int, says: Hashable, body: bytes) -> bool:
+        """Write a response whose head is that of an earlier one to a request with the same head,
+        but for its length. False: nothing was written; `respond` has to do it."""
+        verdict, exchange = self.verdict, self._exchange
+        if verdict is None or exchange is None or self.extra is not verdict.headers:
+            return False
+        lines = verdict.lines.get((status, says))
+        size = len(body)
+        if lines is None or size > _AWAITED_BYTES:
+            return False
+        if not exchange.write(
+            b"%bcontent-length: %d\r\n%b\r\n%b" % (lines[0], size, lines[1], body)
+        ):
+            return False
+        self.is_answered = True
+        self.watched.responded(status)
+        return True
+
+    def respond_alike(self, status: int, says: Hashable, headers: Headers) -> None:
+        """Let `respond_again` write responses with these headers, behind the length, for what they
+        say: values of which there are few."""
+        verdict = self.verdict
+        if verdict is not None and self.extra is verdict.headers:
+            head = head_lines(status, [*headers, *self.extra])
+            if head is not None:
+                first, _, rest = head.partition(b"\r\n")
+                verdict.lines[status, says] = first + b"\r\n", rest
 
     async def refuse_verb(self, allow: str) -> None:
         """Say which verbs a path takes."""
@@ -198,6 +288,32 @@ class HttpRequest:
         return b"text/event-stream" in accept and is_strict and not any(self.version)
 
 
+def _address(scope: Scope) -> str:
+    """Return the address at the other end of the connection."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+# Answers a request whose head was let in before, given the path it was found by.
+AnswerKnown = Callable[[HttpRequest, str], Coroutine[Any, Any, None]]
+
+
+class _KnownHead:
+    """Answers requests with a head that was let in before."""
+
+    __slots__ = ("_answer", "_head", "_path", "scope")
+
+    def __init__(self, head: HttpRequest, path: str, answer: AnswerKnown) -> None:
+        self.scope = head.scope
+        self._head = head
+        self._path = path
+        self._answer = answer
+
+    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+        """Answer a request of which everything has come."""
+        return self._answer(self._head.again(exchange), self._path)
+
+
 @functools.lru_cache(1024)
 def _unknown(place: str) -> Caller:
     return Caller(place=place)
@@ -208,13 +324,16 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     if its caller has enough under way."""
     if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
         return await _read_large(request, min(limit, request.most_body_bytes))
-    message = await request.receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body") or len(body) > _HELD_BYTES:
-        return await _read_on(request, message, min(limit, request.most_body_bytes))
-    if len(body) > limit:
+    body = request.take_body()
+    if body is None or len(body) > _HELD_BYTES:
+        whole: dict[str, Any] = {"type": "http.request", "body": body}
+        message = await request.receive() if body is None else whole
+        body = message.get("body", b"")
+        if message.get("more_body") or len(body) > _HELD_BYTES:
+            return await _read_on(request, message, min(limit, request.most_body_bytes))
+    request.size = size = len(body)
+    if size > limit:
         raise BodyTooLarge
-    request.size = len(body)
     return body
 
 

@@ -2,11 +2,11 @@
 is public by omission."""
 
 import enum
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dragoman.errors import ConfigError
-from dragoman.http.request import HttpRequest
+from dragoman.http.request import HttpRequest, Verdict
 from dragoman.model.identity import Caller
 from dragoman.security.keys.key_scopes import EVERYTHING, allows_any
 
@@ -48,6 +48,16 @@ class Route(NamedTuple):
     def opens_to(self, caller: Caller) -> bool:
         """Tell whether the path is open to a caller, as far as the scopes of its key go."""
         return self.scopes is None or allows_any(caller, self.scopes)
+
+
+class RouteVerdict(Verdict):
+    """A verdict, and the route that it let in to."""
+
+    __slots__ = ("route",)
+
+    def __init__(self, route: Route, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        super().__init__(headers)
+        self.route = route
 
 
 class Routes:

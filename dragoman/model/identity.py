@@ -24,26 +24,26 @@ is_id = re.compile(rf"[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z").match
 
 
 class _Source:
-    """Time in steps of 1/4096 millisecond that never repeats, and random bytes read by the page."""
+    """Time in steps of 1/4096 millisecond that never repeats, and random ends of ids, made by the
+    page."""
 
     def __init__(self) -> None:
-        self._last = 0
-        self._noise = b""
-        self._used = 0
+        self.last = 0
+        self.ends: list[str] = []
 
-    def step(self) -> int:
-        self._last = max(self._last + 1, (time.time_ns() << 12) // 1_000_000)
-        return self._last
-
-    def noise(self) -> bytes:
-        if self._used == len(self._noise):
-            self._noise, self._used = os.urandom(4096), 0
-        self._used += 8
-        return self._noise[self._used - 8 : self._used]
+    def fill(self) -> list[str]:
+        """Return ends for the next ids: the last two groups, with the variant of RFC 9562."""
+        noise = os.urandom(4096)
+        digits = noise.hex()
+        self.ends = [
+            f"{'89ab'[noise[n // 2] & 3]}{digits[n + 1 : n + 4]}-{digits[n + 4 : n + 16]}"
+            for n in range(0, len(digits), 16)
+        ]
+        return self.ends
 
     def forget(self) -> None:
-        """Drop random bytes after a fork: the child must not use those of its parent."""
-        self._noise, self._used = b"", 0
+        """Drop random ends after a fork: the child must not use those of its parent."""
+        self.ends = []
 
 
 _source = _Source()
@@ -53,10 +53,14 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """Return a UUIDv7 that cannot be guessed; ids of one process sort by creation."""
-    step = f"{_source.step():015x}"
-    noise = _source.noise()
-    digits = noise.hex()
-    return f"{step[:8]}-{step[8:12]}-7{step[12:]}-{'89ab'[noise[0] & 3]}{digits[1:4]}-{digits[4:]}"
+    source = _source
+    step = (time.time_ns() << 12) // 1_000_000
+    if step <= source.last:
+        step = source.last + 1
+    source.last = step
+    digits = f"{step:015x}"
+    end = (source.ends or source.fill()).pop()
+    return f"{digits[:8]}-{digits[8:12]}-7{digits[12:]}-{end}"
 
 
 def made_at(id: str) -> int | None:

@@ -60,12 +60,14 @@ decode_message = msgspec.json.Decoder(Message).decode
 
 
 # The member of each kind of event.
-_MEMBERS = {get_args(field.type)[0]: field.encode_name for field in fields(_Entry)}
+MEMBERS: dict[type[Event], str] = {
+    get_args(field.type)[0]: field.encode_name for field in fields(_Entry)
+}
 
 
 def encode_event(event: Event) -> bytes:
     """Return the event as it is stored."""
-    return encode({_MEMBERS[type(event)]: event})
+    return encode({MEMBERS[type(event)]: event})
 
 
 def decode_event(body: bytes) -> Event:
@@ -76,8 +78,9 @@ def decode_event(body: bytes) -> Event:
     raise ValueError("a recorded event holds nothing this release knows")
 
 
-_STATUS = b'{"statusUpdate"'
-_PUBLIC = (_STATUS, b'{"artifactUpdate"', b'{"task"', b'{"message":')
+# How the bytes of events begin that streams show, and those of one that may end a stream.
+STATUS_EVENT = b'{"statusUpdate"'
+PUBLIC_EVENTS = (STATUS_EVENT, b'{"artifactUpdate"', b'{"task"', b'{"message":')
 
 
 class Recorded:
@@ -115,12 +118,12 @@ class Recorded:
     @property
     def is_public(self) -> bool:
         """Whether streams show it."""
-        return self.body.startswith(_PUBLIC)
+        return self.body.startswith(PUBLIC_EVENTS)
 
     @property
     def is_status(self) -> bool:
         """Whether it is a status, which may end a stream."""
-        return self.body.startswith(_STATUS)
+        return self.body.startswith(STATUS_EVENT)
 
 
 class TaskReading:

@@ -8,7 +8,7 @@ parts (`server/site.py`); agents are the first of them (`server/served_agents.py
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any
 
 from dragoman.authoring.agent import Agent
@@ -182,13 +182,27 @@ class App:
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        mount, below = self._find(path)
-        if below == "/" != path and scope["method"] in ("GET", "HEAD"):
-            # The address of one of several agents shows its card.
-            below = CARD_PATH
+        mount, below = self._find(path, scope["method"])
         request = HttpRequest(scope, receive, send, mount, below)
+        await self._answer(request, self.access.answer(request, self.site.routes))
+        request.keep_head(path, self._answer_known)
+
+    async def _answer_known(self, request: HttpRequest, path: str) -> None:
+        """Answer a request whose head was let in before."""
+        site = self.site
+        if not site.is_running:
+            await self.start()
+        mount, below = self._find(path, request.verb)
+        if mount is not request.mount or below != request.path:
+            # What was there when the head was judged is there no more, or is for others.
+            request.mount, request.path = mount, below
+            request.reconsider()
+        await self._answer(request, self.access.answer_known(request, site.routes))
+
+    async def _answer(self, request: HttpRequest, answering: Awaitable[None]) -> None:
+        """Wait until a request is answered, and answer what was raised instead."""
         try:
-            await self.access.answer(request, self.site.routes)
+            await answering
         except Exception as error:
             # Endpoints answer their own errors, in the caller's dialect; here is the rest.
             request.watched.failed(error)
@@ -201,11 +215,15 @@ class App:
         finally:
             request.watched.end(request)
 
-    def _find(self, path: str) -> tuple[Mount, str]:
+    def _find(self, path: str, verb: str) -> tuple[Mount, str]:
         for find in self._finding:
             found = find(path)
             if found is not None:
-                return found
+                mount, below = found
+                if below == "/" != path and verb in ("GET", "HEAD"):
+                    # The address of one of several agents shows its card.
+                    below = CARD_PATH
+                return mount, below
         raise AssertionError("the first part knows every path")
 
 

@@ -152,7 +152,7 @@ class Discovery:
         if not allows_any(request.caller, CARDS):
             raise PermissionDenied("The key is not for this", scope="agents:read")
         # A shared cache must not give this answer to another caller.
-        request.extra.append((b"vary", self._identifying))
+        request.extra = [*request.extra, (b"vary", self._identifying)]
         more = await mount.agent.skills_for(request.caller)
         return mount.cards.card(self.base(request), more=more)
 

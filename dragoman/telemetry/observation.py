@@ -36,35 +36,23 @@ class RequestOrigin(Protocol):
 class RequestObservation:
     """What is known of a request while it is answered."""
 
-    __slots__ = (
-        "_before",
-        "_began",
-        "_is_done",
-        "_is_timed",
-        "agent",
-        "binding",
-        "operation",
-        "outcome",
-        "route",
-        "span",
-        "status",
-        "version",
-    )
+    # Set here and not in the constructor: one is made for each request.
+    operation = "none"
+    binding = "none"
+    version = "none"
+    outcome = "ok"
+    # The name of the route, without ids and query.
+    route = ""
+    agent = ""
+    # 0: nothing was answered.
+    status = 0
+    span: Span | None = None
+    _before: Token[Here | None] | None = None
+    _is_done = False
+    _is_timed = False
 
     def __init__(self) -> None:
-        self.operation = "none"
-        self.binding = "none"
-        self.version = "none"
-        self.outcome = "ok"
-        # The name of the route, without ids and query.
-        self.route = ""
-        self.agent = ""
-        # 0: nothing was answered.
-        self.status = 0
-        self.span: Span | None = None
         self._began = time.perf_counter()
-        self._before: Token[Here | None] | None = None
-        self._is_done = self._is_timed = False
 
     def join(self, headers: Sequence[tuple[bytes, bytes]], *, has_trace: bool) -> None:
         """Join the trace that the request names, or begin one if tracing is on. Needless if
@@ -77,7 +65,7 @@ class RequestObservation:
             tracing.here.set(Here(self.span.trace, span=self.span))
 
     def is_for(self, operation: str, version: str, agent: str, task_id: str) -> None:
-        """Note the decoded operation."""
+        """Note the decoded operation. The task is of interest only to a trace."""
         self.operation, self.version, self.agent = operation, version, agent
         if self.span is not None:
             self.span.rename(operation)

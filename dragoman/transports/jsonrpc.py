@@ -1,6 +1,6 @@
 """The JSON-RPC 2.0 envelope, taken off by servers and put on by clients, and the way back."""
 
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -11,7 +11,17 @@ from dragoman.errors import InvalidAgentResponse, InvalidRequest
 Id = str | int | None
 
 _encode = msgspec.json.Encoder().encode
+_ID_TYPES = (int, str, type(None))
 _ID_RULE = "id must be a string, an integer or null"
+
+
+class _PlainRequest(msgspec.Struct, gc=False):
+    """A request as most are: whatever else it has is of no interest."""
+
+    jsonrpc: Literal["2.0"]
+    id: str | int
+    method: Annotated[str, msgspec.Meta(min_length=1)]
+    params: dict[str, Any]
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -43,7 +53,16 @@ def method_name(value: Any) -> str:
 def parse(value: Any) -> Envelope:
     """Open the envelope; raises `InvalidRequest`. A request without an id is refused by
     `check_answerable`, after its method and its parameters are judged."""
-    if not isinstance(value, dict):
+    try:
+        plain = msgspec.convert(value, _PlainRequest)
+    except msgspec.ValidationError:
+        return _parse(value)
+    return Envelope(plain.id, plain.method, plain.params)
+
+
+def _parse(value: Any) -> Envelope:
+    """Open an envelope that is not as plain; raises `InvalidRequest`."""
+    if type(value) is not dict:
         raise InvalidRequest("must be one request object")
     request = cast("dict[str, Any]", value)
     if request.get("jsonrpc") != "2.0":
@@ -52,10 +71,11 @@ def parse(value: Any) -> Envelope:
     if type(method) is not str or not method:
         raise InvalidRequest("method must be a name")
     id = request.get("id")
-    if type(id) not in (str, int, type(None)):
+    if type(id) not in _ID_TYPES:
         raise InvalidRequest(_ID_RULE)
     params = request.get("params")
-    return Envelope(id, method, {} if params is None else params, "id" in request)
+    has_id = id is not None or "id" in request
+    return Envelope(id, method, {} if params is None else params, has_id)
 
 
 def check_answerable(envelope: Envelope) -> None:

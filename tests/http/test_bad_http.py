@@ -4,20 +4,26 @@ happens: no task, no words about our insides, and the next caller is served.
 
 import asyncio
 
+import pytest
 from harness.waiting import within
 
 from tests.corpus import agent as corpus_agent
 from tests.corpus.answer import INTERNALS
 from tests.http.cases import Case, cases
-from tests.http.wire import Place, guarding, is_problem
+from tests.http.wire import Place, call, guarding, is_problem, post
 
 # As many at a time as a caller's pool would have.
 _AT_ONCE = 8
 
 
-async def _judge(place: Place, case: Case) -> str | None:
-    """Return what is wrong with the answer to a case."""
+async def _judge(place: Place, case: Case, *, is_known: bool) -> str | None:
+    """Return what is wrong with the answer to a case, on a connection that has not read its head
+    before or on one that knows the head of all good ones."""
     async with place.peer() as peer:
+        if is_known:
+            await peer.send(post(call("GetTask", {"id": "none"})))
+            if (await peer.answer()).status != 200:
+                return "the good request before it was refused"
         # Those that are refused early close while we still write.
         writing = asyncio.ensure_future(peer.send(case.data))
         try:
@@ -37,7 +43,10 @@ async def _judge(place: Place, case: Case) -> str | None:
     return None
 
 
-async def test_bad_http_is_refused_as_the_table_says_and_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_bad_http_is_refused_as_the_table_says_and_leaves_nothing_behind(
+    is_known: bool,
+) -> None:
     found = cases()
     wrong: list[str] = []
     async with guarding() as place:
@@ -45,7 +54,8 @@ async def test_bad_http_is_refused_as_the_table_says_and_leaves_nothing_behind()
         total, runs = await place.total(), corpus_agent.runs
         for start in range(0, len(found), _AT_ONCE):
             batch = found[start : start + _AT_ONCE]
-            problems = await asyncio.gather(*(_judge(place, case) for case in batch))
+            judging = (_judge(place, case, is_known=is_known) for case in batch)
+            problems = await asyncio.gather(*judging)
             wrong += [f"{c.name}: {p}" for c, p in zip(batch, problems, strict=True) if p]
             if await place.total() != total:
                 wrong.append(f"a task was created by one of {[case.name for case in batch]}")

@@ -108,7 +108,7 @@ async def test_a_stream_hears_that_its_caller_left_although_another_request_came
             await peer.send(get(b"/behind"))
             # Read, and waiting for its turn.
             (one,) = place.connections._open
-            await place.until(lambda: one.pipeline)
+            await place.until(lambda: one._waiting)
         await within(app.left.wait())
 
 

@@ -93,11 +93,38 @@ class RecalledStep(NamedTuple):
 class Replay:
     """One task's progress. Fed with the events of a log, or with what happens now."""
 
+    # Set here and not in the constructor: one is made for each task.
+    # Which message the present turn began with.
+    turn = 0
+    # Whether messages that come are to be withheld. From the first sensitive question to the end
+    # of the task: an answer may be sent twice, and arrive while the code goes on.
+    is_discreet = False
+    has_withheld = False
+    _next = 0
+    # The last place of a step or question.
+    _furthest = -1
+    attempt = 1
+    # Attempts since the code last made progress: the deaths it is charged with, and one.
+    tries = 1
+    # How many processes died with it under way since then, alone or beside others.
+    deaths = 0
+    # The worker in which it runs alone, and the one in which it has its turn as a suspect.
+    alone_in = 0
+    turn_in = 0
+    # How often it had a turn, and how often a process died in one though others ran beside.
+    turns = 0
+    times_caught = 0
+    is_cancelled = False
+    deadline = 0
+    # Where a gateway sent it last.
+    forwarded: Forwarded | None = None
+    # The trace it belongs to; None: one of its own.
+    trace: tracing.Trace | None = None
+
     def __init__(self, began: SendMessage) -> None:
         # The messages of the caller, in order.
         self.messages = [began]
-        # Which message the present turn began with, and which the code was not given yet.
-        self.turn = 0
+        # Which of them the code was not given yet.
         self._waiting: list[int] = []
         self._steps: dict[int, StepRecorded] = {}
         self._question_names: dict[int, str] = {}
@@ -110,34 +137,10 @@ class Replay:
         self._secrets: dict[int, tuple[int, bytes]] = {}
         # Those that other agents have for questions which are handed on.
         self._theirs: dict[int, frozenset[str]] = {}
-        # Whether messages that come are to be withheld. From the first sensitive question to the
-        # end of the task: an answer may be sent twice, and arrive while the code goes on.
-        self.is_discreet = False
-        self.has_withheld = False
         # Steps that raised, as they would be recorded.
         self._failed: dict[int, StepRecorded] = {}
-        self._next = 0
-        # The last place of a step or question.
-        self._furthest = -1
-        self.attempt = 1
-        # Attempts since the code last made progress: the deaths it is charged with, and one.
-        self.tries = 1
-        # How many processes died with it under way since then, alone or beside others.
-        self.deaths = 0
-        # The worker in which it runs alone, and the one in which it has its turn as a suspect.
-        self.alone_in = 0
-        self.turn_in = 0
-        # How often it had a turn, and how often a process died in one though others ran beside.
-        self.turns = 0
-        self.times_caught = 0
-        self.is_cancelled = False
-        self.deadline = 0
-        # Where a gateway sent it last.
-        self.forwarded: Forwarded | None = None
         # What other agents were given, by the turn and the place of the step that did.
         self.children: dict[tuple[int, int], Delegated] = {}
-        # The trace it belongs to; None: one of its own.
-        self.trace: tracing.Trace | None = None
         # The scopes granted to the senders of its messages, by message.
         self._scopes: dict[int, frozenset[str]] = {}
 

@@ -154,6 +154,37 @@ class TaskWaits(Exception):
 class Worker:
     """One task being worked on."""
 
+    # Set here and not in the constructor: one is made for each task.
+    is_cancelled = False
+    # The event that has to be durable before the code begins, what else the code waits for, and
+    # whether it has begun.
+    begins_after = 0
+    gate: "Callable[[Worker], Awaitable[None]] | None" = None
+    is_begun = False
+    # Whether its code was started, be it to wait.
+    is_started = False
+    # Whether its code may have ended processes.
+    is_suspect = False
+    _is_dismissed = False
+    # By place, what further messages are for and who sent them.
+    _further: dict[int, tuple[Plan, Caller]] | None = None
+    # What the code asked and has no answer to yet; made when it asks.
+    _questions: Questions | None = None
+    # The latest event that says where the task was forwarded to.
+    _forwarded_event: Recorded | None = None
+    _artifacts = 0
+    # The chunks that may be the last of their artifacts; made with the first.
+    _chunks: HeldChunks | None = None
+    # Why the code cannot go on, even if it swallows the exception.
+    _changed = ""
+    _arrival: asyncio.Future[None] | None = None
+    _run: AuthorRun | None = None
+    # Whether some of the code tried to end the process.
+    _is_given_up = False
+    on_end: Callable[[], None] | None = None
+    # The turn that is under way, while it is traced.
+    span: Span | None = None
+
     def __init__(
         self,
         log: TaskLog,
@@ -173,44 +204,21 @@ class Worker:
         self.operation = replay.messages[replay.turn]
         self.caller = caller
         self.clock = clock
-        self.is_cancelled = False
-        # The event that has to be durable before the code begins, what else the code waits for, and
-        # whether it has begun.
-        self.begins_after = 0
-        self.gate: Callable[[Worker], Awaitable[None]] | None = None
-        self.is_begun = False
-        # Whether its code was started, be it to wait.
-        self.is_started = False
-        # Whether its code may have ended processes.
-        self.is_suspect = False
-        self._is_dismissed = False
         self.plan = plan
-        # The places of messages the code was not given yet; by place, what further messages are for
-        # and who sent them.
+        # The places of messages the code was not given yet.
         self._inbox: deque[int] = deque()
-        self._further: dict[int, tuple[Plan, Caller]] | None = None
-        # What the code asked and has no answer to yet; made when it asks.
-        self._questions: Questions | None = None
-        # The latest event that says where the task was forwarded to.
-        self._forwarded_event: Recorded | None = None
-        self._artifacts = 0
-        # The chunks that may be the last of their artifacts; made with the first.
-        self._chunks: HeldChunks | None = None
-        # Why the code cannot go on, even if it swallows the exception.
-        self._changed = ""
-        self._arrival: asyncio.Future[None] | None = None
-        self._run: AuthorRun | None = None
-        # Whether some of the code tried to end the process.
-        self._is_given_up = False
         # Done when it is decided whether there is a task (None) or only a reply.
         self.decision: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
-        self.on_end: Callable[[], None] | None = None
-        # The turn that is under way, while it is traced.
-        self.span: Span | None = None
         # Keys of the messages it was given, for as long as the store may not have them.
         self.keys: list[tuple[Scope, bytes]] = []
         if not plan.may_reply:
             self.decision.set_result(None)
+
+    @property
+    def has_task(self) -> bool:
+        """Whether it is decided that there is a task."""
+        decision = self.decision
+        return decision.done() and not decision.cancelled() and decision.result() is None
 
     @property
     def message(self) -> Message:

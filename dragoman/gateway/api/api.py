@@ -138,7 +138,7 @@ class Api:
             raise MethodNotFound("Nothing is served here; see /api/v1/openapi.json")
         if isinstance(found, MethodNotAllowed):
             request.watched.route = found.template
-            request.extra.append((b"allow", found.allow.encode()))
+            request.extra = [*request.extra, (b"allow", found.allow.encode())]
             raise ApiRefused("METHOD_NOT_ALLOWED", f"This takes {found.allow}")
         endpoint = found.endpoint
         request.watched.route = endpoint.path

@@ -26,12 +26,12 @@ class EarlyRefusals:
         "_certificate",
         "_client",
         "_connections",
-        "_counts_for",
         "_head",
         "_head_key",
         "_known",
         "_length",
         "_ticket",
+        "counts_for",
     )
 
     def __init__(self, connections: Connections) -> None:
@@ -47,15 +47,11 @@ class EarlyRefusals:
         self._head = self._head_key = b""
         self._length = -1
         # Whom requests here count for in overload; None: that is to be found out.
-        self._counts_for: object = None
+        self.counts_for: object = None
 
     def connect(self, client: object, address: str, certificate: bytes | None) -> None:
         """A caller has connected."""
         self._client, self._address, self._certificate = client, address, certificate
-
-    def forget_caller(self) -> None:
-        """The app may find out who calls here."""
-        self._counts_for = None
 
     @property
     def is_active(self) -> bool:
@@ -82,9 +78,9 @@ class EarlyRefusals:
                 return answer, LIMITED, False
         if admission is None or not is_crowded:
             return None
-        who = self._counts_for
+        who = self.counts_for
         if who is None:
-            who = self._counts_for = admission.who(self._client)
+            who = self.counts_for = admission.who(self._client)
         if not admission.turns_away(who) and (ticket := admission.enter(self._client)):
             self._ticket = ticket
             return None

@@ -6,8 +6,16 @@ from functools import partial
 
 from dragoman.dialects import errors, negotiate
 from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.operations import BY_V1_METHOD
 from dragoman.dialects.v1_0 import V1_0
-from dragoman.errors import A2AError, Overloaded, PermissionDenied, Unauthenticated, retry_after
+from dragoman.errors import (
+    A2AError,
+    InvalidRequest,
+    Overloaded,
+    PermissionDenied,
+    Unauthenticated,
+    retry_after,
+)
 from dragoman.http.documents import denied, unauthenticated
 from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
 from dragoman.model import operations as ops
@@ -48,16 +56,29 @@ class JsonRpcEndpoint:
         method = ""
         dialect = self._default
         try:
-            check_type(request)
+            verdict = request.verdict
+            if verdict is None or not verdict.is_checked:
+                check_type(request)
+                if verdict is not None:
+                    verdict.is_checked = True
             body = await read_body(request, self._max_bytes)
             if len(body) <= json_text.READ_IN_LINE_BYTES:
                 value = json_text.parse(body, self._max_values)
             else:
                 value = await read_value(body, self._max_values)
-            id = jsonrpc.request_id(value)
-            method = jsonrpc.method_name(value)
-            envelope = jsonrpc.parse(value)
-            dialect = self._choose(request, envelope, next(iter(value)))
+            try:
+                envelope = jsonrpc.parse(value)
+            except InvalidRequest:
+                id, method = jsonrpc.request_id(value), jsonrpc.method_name(value)
+                raise
+            id, method = envelope.id, envelope.method
+            chosen = verdict.dialects.get(method) if verdict and envelope.has_id else None
+            if chosen is None:
+                chosen = self._choose(request, envelope, next(iter(value)))
+                if chosen is V1_0 and verdict and method in BY_V1_METHOD:
+                    # In later versions nothing but the head and the method decides.
+                    verdict.dialects[method] = chosen
+            dialect = chosen
             if request.size > LARGE_BYTES:
                 operation = await large_bodies.decoded(dialect, method, envelope.params)
             else:

@@ -50,7 +50,9 @@ class Responder:
         is_old = dialect.version != "1.0"
         name = type(operation).__name__
         agent = request.mount.name
-        request.watched.is_for(name, dialect.version, agent, _task_of(operation))
+        watched = request.watched
+        task_id = "" if watched.span is None else _task_of(operation)
+        watched.is_for(name, dialect.version, agent, task_id)
         is_followed = not is_old and isinstance(operation, ops.SubscribeToTask)
         caller, after = request.caller, request.after
         return Call(
@@ -71,7 +73,9 @@ class Responder:
             return await self.discovery.extended_card(request, dialect)
         service = dialect.around(request.mount.service, request.scope["headers"])
         reply = await service.answer(call)
-        return with_transitions(reply, dialect) if isinstance(reply, TaskReply) else reply
+        if isinstance(reply, TaskReply) and reply.transitions is not None:
+            return with_transitions(reply, dialect)
+        return reply
 
     def public_error(self, request: HttpRequest, error: BaseException) -> A2AError:
         """Return what the caller is told of any error in hand; a cancellation that is not our own
@@ -109,13 +113,17 @@ async def respond(
     retry_after: int = 1,
 ) -> None:
     """Send a whole answer in a version of the protocol."""
-    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-    headers += common_headers(request, version)
+    says = kind, version, private
+    if request.respond_again(status, says, body):
+        return
+    headers = [(b"content-type", kind), *common_headers(request, version)]
     if private:
         headers.append((b"cache-control", b"private, no-store"))
     if status in (429, 503):
         headers.append((b"retry-after", b"%d" % retry_after))
-    await request.respond(status, headers, body)
+    elif status == 200:
+        request.respond_alike(status, says, headers)
+    await request.respond(status, [(b"content-length", b"%d" % len(body)), *headers], body)
 
 
 def common_headers(request: HttpRequest, version: str) -> Headers:

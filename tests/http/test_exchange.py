@@ -21,7 +21,7 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
             pass
-        answer = scope["state"]["answer"]
+        answer = scope["state"]["exchange"].answer
         self.written.append(answer(self._status, self._headers, b"ok"))
         if self.written[-1]:
             assert not answer(200, GOOD, b"no"), "a second answer to one request"

@@ -1,0 +1,105 @@
+"""Heads of requests that a connection has read before, so that their requests need no parser.
+
+A head is known by its bytes, all but the digits of its length: those of a request that was read by
+the strict parser, in one piece, and answered. A request with a known head goes straight to what
+answered the one before, which judges again whatever can change.
+"""
+
+import re
+from typing import NamedTuple
+
+from dragoman.http.exchange import KnownRequest
+
+# How many heads one connection knows, and the bytes and fields of each: they contain credentials,
+# as the fields of the last request do, and are kept no longer than the connection.
+MAX_HEADS = 16
+MAX_HEAD_BYTES = 1024
+MAX_FIELDS = 32
+# Heads that all connections know together: beyond that each knows one.
+MAX_ALL_HEADS = 16_384
+
+_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,5})\r\n", re.IGNORECASE)
+
+
+class WholeRequest(NamedTuple):
+    """The bytes of exactly one request, taken apart."""
+
+    # Its head without the digits of its length.
+    key: bytes
+    body: bytes
+
+
+def whole_request(data: bytes) -> WholeRequest | None:
+    """Return what one whole request with a small head is known by, and its body; None: these bytes
+    are less, more, or something else.
+
+    Whether the head is a good one is not looked at. Among good ones, which name their length once,
+    two with the same key differ in the digits of it and in nothing else.
+    """
+    end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
+    if end == 3:
+        return None
+    found = _LENGTH.search(data, 0, end)
+    if found is None:
+        return WholeRequest(data, b"") if len(data) == end else None
+    begin, behind = found.span(1)
+    if len(data) - end != int(data[begin:behind]):
+        return None
+    return WholeRequest(data[:begin] + data[behind:end], data[end:])
+
+
+class HeadTotal:
+    """How many heads all connections of a process know."""
+
+    count = 0
+
+
+class KnownHeads:
+    """The heads that one connection knows."""
+
+    __slots__ = ("_known", "_last", "_last_head", "_last_length", "_total")
+
+    def __init__(self, total: HeadTotal) -> None:
+        self._total = total
+        self._known: dict[bytes, KnownRequest] = {}
+        # The last one that was found, with its length, and the bytes of the whole request.
+        self._last: KnownRequest | None = None
+        self._last_head = b""
+        self._last_length = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, key: bytes, request: KnownRequest) -> None:
+        """Know a head from here on; the one that was known first makes room."""
+        known = self._known
+        if key not in known:
+            if len(known) >= MAX_HEADS or (known and self._total.count >= MAX_ALL_HEADS):
+                del known[next(iter(known))]
+            else:
+                self._total.count += 1
+        known[key] = request
+        # It may have been the one that made room, or what this one replaces.
+        self._last = None
+
+    def find(self, data: bytes) -> tuple[KnownRequest, bytes] | None:
+        """Return what answered a request with the same head, and the body of this one; None: it is
+        not one whole request with a known head."""
+        if self._last is not None and len(data) == self._last_length:
+            head = self._last_head
+            if data.startswith(head):
+                # One that is repeated is as long each time.
+                return self._last, data[len(head) :]
+        whole = whole_request(data)
+        known = None if whole is None else self._known.get(whole.key)
+        if whole is None or known is None:
+            return None
+        self._last, self._last_length = known, len(data)
+        self._last_head = data[: len(data) - len(whole.body)]
+        return known, whole.body
+
+    def clear(self) -> None:
+        """Know none."""
+        self._total.count -= len(self._known)
+        self._known.clear()
+        self._last = None
