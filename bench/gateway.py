@@ -37,8 +37,9 @@ from dragoman.security.vault import vault_of
 from dragoman.stores.opening import gateway_store_of
 from proof.servers import Server
 
-from . import registry, wire
+from . import wire
 from .calls import Calls, Outcome, call
+from .gateways import registry
 
 AGENT = Path(__file__).parent / "agents" / "instant.py"
 LATENCY_CONNECTIONS = (1, 16)
@@ -150,7 +151,7 @@ async def choosing(folder: Path, rounds: int) -> Figures:
         try:
             # As if they had been registered, which would take a while.
             many = registry.agents(random.Random(7))
-            gateway.registry._index.fill(many)  # pyright: ignore[reportPrivateUsage]
+            gateway.registry._agents.index.fill(many)  # pyright: ignore[reportPrivateUsage]
             gateway.router.shortlist.fill(many)
             wanted = {
                 "an agent by its name": {"agentId": "agent-77"},

@@ -48,11 +48,11 @@ COMMANDS = {
     "record": CommandPlace("serving.record:record", "Record a dialogue with an agent.", _TEST),
     "replay": CommandPlace("serving.replay:replay", "Play a recorded agent.", _TEST),
     "conformance": CommandPlace(
-        "calling.conformance:conformance",
+        "checking.conformance:conformance",
         "Check that an agent keeps to the protocol.",
         _TEST,
     ),
-    "bench": CommandPlace("calling.bench:bench", "Measure an agent under load.", _TEST),
+    "bench": CommandPlace("checking.bench:bench", "Measure an agent under load.", _TEST),
     "agents": CommandPlace("gateway.agents:agents", "Register agents with a gateway.", _KEEP),
     "tasks": CommandPlace("operating.tasks:tasks", "Look at tasks in our own store.", _KEEP),
     "doctor": CommandPlace("operating.doctor:doctor", "Check installation and store.", _KEEP),

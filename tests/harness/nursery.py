@@ -77,7 +77,7 @@ def _serve(path: str) -> None:
 
     for place in main.COMMANDS.values():
         importlib.import_module("dragoman.cli." + place.target.partition(":")[0])
-    for name in ("cli.session", "client.client", "cli.debug", "cli.calling.conformance_checks"):
+    for name in ("cli.session", "client.client", "cli.debug", "cli.checking.conformance_checks"):
         importlib.import_module(f"dragoman.{name}")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from dragoman.cli.calling.checked_agent import PATIENCE, CheckAccess, CheckedAgent, Skipped
+from dragoman.cli.checking.checked_agent import PATIENCE, CheckAccess, CheckedAgent, Skipped
 from dragoman.client.answer import task_of
 from dragoman.client.cards.interfaces import candidates
 from dragoman.client.pending_request import NotServed

@@ -18,8 +18,8 @@ from dragoman.cli.own_options import own
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
-    from dragoman.cli.calling.checked_agent import CheckAccess
-    from dragoman.cli.calling.conformance_checks import Check
+    from dragoman.cli.checking.checked_agent import CheckAccess
+    from dragoman.cli.checking.conformance_checks import Check
     from dragoman.client.client import Client
     from dragoman.egress.egress import Egress
 
@@ -123,7 +123,7 @@ def _smoke(run: Invocation, category: tuple[str, ...], message: str, report: str
 async def _checked(
     run: Invocation, agent: dict[str, Any], categories: tuple[str, ...], message: str
 ) -> "AsyncGenerator[Check]":
-    from dragoman.cli.calling.conformance_checks import Check, smoke
+    from dragoman.cli.checking.conformance_checks import Check, smoke
     from dragoman.cli.session import dialling, looking
     from dragoman.errors import CardInvalid
 
@@ -152,7 +152,7 @@ async def _checked(
 
 def _access(run: Invocation, agent: "Client", http: "Egress") -> "CheckAccess":
     """Return how the agent is called, by the same rules as in every other command."""
-    from dragoman.cli.calling.checked_agent import CheckAccess
+    from dragoman.cli.checking.checked_agent import CheckAccess
     from dragoman.cli.session import credentials_of, observing
     from dragoman.client.credentials.credentials import choose
 

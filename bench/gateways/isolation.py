@@ -1,4 +1,4 @@
-"""`python -m bench.gateway_isolation`: what a dead agent behind a gateway costs the others.
+"""`python -m bench.gateways.isolation`: what a dead agent behind a gateway costs the others.
 
 Callers of one agent are timed while others send tasks, so many per second, to another agent of the
 same gateway. In turn that one answers at once, takes calls and says nothing, hangs up, or says a
@@ -26,9 +26,9 @@ import uvloop
 
 from dragoman.testing.load import HOLE, Load, Tally, fresh, percentile, rpc, run_on_connections
 
-from . import wire
-from .calls import Calls, call
-from .gateway import Fronting, Upstream, work
+from .. import wire
+from ..calls import Calls, call
+from ..gateway import Fronting, Upstream, work
 
 CONNECTIONS = 4
 OFFERED = 50
@@ -229,7 +229,7 @@ def missed(figures: Figures) -> list[str]:
 
 def main(words: list[str]) -> int:
     """Measure and print one table; 1 if an aim was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gateway_isolation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.gateways.isolation", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

@@ -1,4 +1,4 @@
-"""`python -m bench.join`: an agent that dialled out beside the same agent at an address, behind
+"""`python -m bench.gateways.join`: an agent that dialled out beside the same at an address, behind
 one gateway both.
 
 What is compared is the processor time of gateway and agent together for one blocking send. Rounds
@@ -23,7 +23,7 @@ from dragoman.client.client import Client
 from dragoman.testing.processes import ServerProcess
 from proof.gateway.site import ask as ask_gateway
 
-from .servers import HERE
+from ..servers import HERE
 
 CALLS = 32
 _numbers = itertools.count(1)
@@ -105,7 +105,7 @@ async def run(rounds: int, seconds: float) -> None:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bench.join", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.gateways.join", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0)
     chosen = parser.parse_args(words)

@@ -1,4 +1,4 @@
-"""`python -m bench.registry`: how long a search among ten thousand registered agents takes.
+"""`python -m bench.gateways.registry`: how long a search among 10,000 registered agents takes.
 
 In one process, as the gateway does it: agents of some three skills each in memory, a score for
 each, and nothing remembered from one search to the next. A figure is the least of the rounds in
@@ -125,7 +125,7 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bench.registry", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.gateways.registry", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(words)
