@@ -337,7 +337,10 @@ def _check_turn(skill: str, function: Function, kind: Any) -> None:
 
 
 def _pydantic_schema(kind: Any, mode: str = "validation") -> dict[str, Any] | None:
-    return kind.model_json_schema(mode=mode) if _is_pydantic(kind) else None
+    if not _is_pydantic(kind):
+        return None
+    # Types that are like those of pydantic need not know of modes.
+    return kind.model_json_schema() if mode == "validation" else kind.model_json_schema(mode=mode)
 
 
 def _with_shared_definitions(schema: dict[str, Any]) -> dict[str, Any]:

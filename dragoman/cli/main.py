@@ -133,6 +133,9 @@ def main(argv: Sequence[str] | None = None, *, group: Group = cli, name: str = "
 def _tell(run: Invocation, error: BaseException) -> int:
     """Say what went wrong; return the exit code."""
     try:
+        if isinstance(error, OSError):
+            # What stdout did not take, such as help, it does not take now: that is what is told.
+            sys.stdout.flush()
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             failure = _no_command(run, error)
         else:

@@ -28,6 +28,10 @@ class WholeRequest(NamedTuple):
     key: bytes
     body: bytes
 
+    def __repr__(self) -> str:
+        # The head has the credential of its sender.
+        return "WholeRequest(...)"
+
 
 def whole_request(data: bytes) -> WholeRequest | None:
     """Return what one whole request with a small head is known by, and its body; None: these bytes

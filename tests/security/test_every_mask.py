@@ -19,6 +19,7 @@ SECRET = "HUSH-7412"
 FLAGS = re.compile(r"(is|has|posts)_")
 # Fields that are named like secrets and are none.
 HARMLESS = {
+    "_Parameter.key": "the name of a property on the wire",
     "page_token": "a place in a list, bound to its owner",
     "next_page_token": "a place in a list, bound to its owner",
     "next_token": "a place in a list, bound to its owner",

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dragoman.console.attention import attention
 from dragoman.console.charts import Chart, chart
 from dragoman.console.pages import tasks
+from dragoman.console.pages.attention import attention
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
 
 # Seconds between two samples, and between two drawings: a fault is told within ten.

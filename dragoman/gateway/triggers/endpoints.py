@@ -42,6 +42,9 @@ class TriggerRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     # Why no task began the last time.
     last_problem: str | None = None
 
+    def __repr__(self) -> str:
+        return f"TriggerRecord(id={self.id!r}, name={self.name!r})"
+
 
 class TriggerQuery(Paged, frozen=True, kw_only=True):
     """Which part of the list is wanted."""

@@ -9,12 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.config import EgressSettings, HttpSettings, SecuritySettings, Settings, StoreSettings
+from dragoman.gateway import private_agents as private_agents_room
 from dragoman.gateway.app import gateway_app
 from dragoman.gateway.money import ledger as ledger_module
 from dragoman.gateway.money.ledger import Ledger
 from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.money.task_reference import AmbiguousTask, TaskReference
-from dragoman.gateway.private_agents import PrivateAgents
+from dragoman.gateway.registry.registered import Registered
 from dragoman.http.request import HttpRequest
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, MessageId, Principal, Scope, TaskId, new_id
@@ -170,10 +171,10 @@ def _admins(patches: Patches) -> None:
 def _private(patches: Patches) -> None:
     """Take every caller for one that an agent is for."""
 
-    def everybody(limited: PrivateAgents, request: HttpRequest) -> bool:
+    def everybody(agent: Registered, caller: Caller) -> bool:
         return True
 
-    patches.put(PrivateAgents, "_is_known", lambda _: everybody)
+    patches.put(private_agents_room, "is_known", lambda _: everybody)
 
 
 GUARDS: tuple[Guard, ...] = (

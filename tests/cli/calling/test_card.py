@@ -26,10 +26,8 @@ async def test_a_card_by_every_kind_of_reference(tmp_path: Path) -> None:
         for ref in (url.removeprefix("http://"), card, "./card.json"):
             one = document(await call("card", "get", ref, "-o", "json", "--validate", cwd=tmp_path))
             assert one == first
-    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert kept and all(not path.stat().st_mode & 0o077 for path in kept)
-    asked = agent.calls("card")
-    assert len(asked) < 4 or "if-none-match" in asked[-1].headers
+    # Cards of this machine change while their author works: none is left on disk.
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 async def test_a_card_that_is_wrong_is_exit_1_and_everything_is_listed(tmp_path: Path) -> None:

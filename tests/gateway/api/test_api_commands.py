@@ -358,7 +358,7 @@ async def test_an_interrupt_leaves_the_run_and_says_how_to_look_at_it(
             process.kill()
             await process.wait()
     run = waiting.split()[2].decode()
-    assert process.returncode == 1 and "Message: interrupted" in told.decode()
+    assert process.returncode == 130 and "Message: interrupted" in told.decode()
     assert f"Hint: dragoman workflows show {id} {run}\n" in told.decode()
     assert (await desk.json("workflows", "show", id, run))["status"] == "running"
     await desk.json("workflows", "cancel", id, run)

@@ -32,7 +32,7 @@ GROWTH = 120 * 1024 * 1024
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with talking(tmp_path_factory.mktemp("hurt")) as process:
+    with talking(tmp_path_factory.mktemp("hurt"), "--quiet") as process:
         process.ready()
         yield process
 

@@ -59,6 +59,7 @@ def of_store(store: PostgresGatewayStore, number: int) -> Reads:
         "read": lambda: store.read(number, after=0, limit=9),
         "read_many": lambda: store.read_many([(number, 0)], limit=9),
         "receivers": lambda: store.receivers(limit=9),
+        "size": store.size,
         "snapshot": lambda: store.snapshot(number),
         "stored": lambda: store.stored(WHO),
         "survey": lambda: store.survey(Survey(limit=9)),
