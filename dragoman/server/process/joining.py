@@ -35,8 +35,9 @@ logger = logging.getLogger("dragoman")
 PATH = "/api/v1/join"
 # Seconds for a connection and for the gateway's word.
 _CONNECT_WITHIN, _WELCOME_WITHIN = 5.0, 15.0
-# Seconds between two tries: at first, and at most.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+# Seconds between two tries: at first, while the gateway may have been restarted, and at most.
+_SHORTEST_PAUSE, _SHORT_PAUSE, _LONGEST_PAUSE = 0.05, 0.25, 5.0
+_RESTARTED_WITHIN = 30.0
 # Seconds after which the gateway is asked again which processes it has.
 _LOOK_AGAIN = 30.0
 # Connections that led to a process we had met, before we stop looking for another.
@@ -111,7 +112,8 @@ class Joining:
 
     async def _keep(self, end: Callable[[], None]) -> None:
         """Be connected to every process of the gateway, until cancelled or refused."""
-        pause, spare = _SHORTEST_PAUSE, 0
+        loop = asyncio.get_running_loop()
+        pause, spare, absent_since = _SHORTEST_PAUSE, 0, loop.time()
         while True:
             self._lost.clear()
             try:
@@ -119,7 +121,8 @@ class Joining:
             except NotJoined as error:
                 logger.warning("%s; trying again", error)
                 await asyncio.sleep(pause * (0.5 + random.random()))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                is_short = loop.time() - absent_since < _RESTARTED_WITHIN
+                pause = min(2 * pause, _SHORT_PAUSE if is_short else _LONGEST_PAUSE)
                 continue
             except (PermissionDenied, Unauthenticated) as error:
                 if not self._has_joined:
@@ -138,6 +141,7 @@ class Joining:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN):
                     await self._lost.wait()
+            absent_since = loop.time()
 
     async def _connect(self) -> bool:
         """Connect once; return whether to a process of the gateway that we had not met."""
