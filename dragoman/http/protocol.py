@@ -256,8 +256,10 @@ class HttpProtocol(HttpToolsProtocol):
             return False
         known, body = found
         self.deadlines.read_by = NEVER
+        # In overload one that waited for its turn too long is not begun.
+        state = {"came_at": time.monotonic()}
         exchange = Exchange(
-            known.scope, {}, self.transport, self.flow, self.on_response_complete, body
+            known.scope, state, self.transport, self.flow, self.on_response_complete, body
         )
         self._exchange = exchange
         self._start(exchange, known.answer(exchange))
