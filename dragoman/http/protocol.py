@@ -245,19 +245,23 @@ class HttpProtocol(HttpToolsProtocol):
     def _ends_unread(self, data: bytes) -> bool:
         """Refuse a plain request, or give one with a known head to what answers it, and tell
         whether this was one: then it need not be parsed."""
-        if self._early.is_active:
-            refused = self._early.unread(data)
-            if refused is None:
-                return False
+        is_active = self._early.is_active
+        if is_active and (refused := self._early.unread(data)) is not None:
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True
         if not self._heads or (found := self._heads.find(data)) is None:
             return False
+        # In overload one that waited for its turn too long is not begun.
+        state: dict[str, Any] = {"came_at": time.monotonic()}
+        if is_active:
+            ticket = self._early.take_ticket()
+            if ticket is None:
+                # It was not judged: its head is looked at.
+                return False
+            state |= {"is_admitted": True, "ticket": ticket}
         known, body = found
         self.deadlines.read_by = NEVER
-        # In overload one that waited for its turn too long is not begun.
-        state = {"came_at": time.monotonic()}
         exchange = Exchange(
             known.scope, state, self.transport, self.flow, self.on_response_complete, body
         )
