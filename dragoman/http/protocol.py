@@ -255,11 +255,10 @@ class HttpProtocol(HttpToolsProtocol):
         # In overload one that waited for its turn too long is not begun.
         state: dict[str, Any] = {"came_at": time.monotonic()}
         if is_active:
-            ticket = self._early.take_ticket()
-            if ticket is None:
+            if not self._early.has_ticket:
                 # It was not judged: its head is looked at.
                 return False
-            state |= {"is_admitted": True, "ticket": ticket}
+            state |= {"is_admitted": True, "ticket": self._early.take_ticket()}
         known, body = found
         self.deadlines.read_by = NEVER
         exchange = Exchange(

@@ -114,6 +114,11 @@ class EarlyRefusals:
                 return BUSY.answer, BUSY.reason, False
         return None
 
+    @property
+    def has_ticket(self) -> bool:
+        """Whether the request that begins was let in already."""
+        return self._ticket is not None
+
     def take_ticket(self) -> Ticket | None:
         """Return the ticket of the request that begins; None: the app decides whether it may."""
         ticket, self._ticket = self._ticket, None
