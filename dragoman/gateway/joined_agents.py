@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import re
+from collections.abc import AsyncGenerator
 
 from dragoman.egress.tunnels import JOINED, is_joined
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied
@@ -36,9 +37,10 @@ class JoinedAgents:
         # Seconds between two signs of life that are recorded of an agent that is connected.
         self._beat_every = heartbeat_interval / 3
         self.tunnels: dict[str, list[Tunnel]] = {}
-        # Of those that are waited for.
+        # Of those that are waited for: at most the addresses that are registered.
         self._arrivals: dict[str, asyncio.Event] = {}
-        self._registering: dict[str, asyncio.Lock] = {}
+        # By the ending of its names: what is waited with, and how many do.
+        self._registering: dict[str, tuple[asyncio.Lock, int]] = {}
         self._beating: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -74,8 +76,7 @@ class JoinedAgents:
         if (arrival := self._arrivals.pop(host, None)) is not None:
             arrival.set()
         try:
-            # One at a time: several processes of an agent may come at once.
-            async with self._registering.setdefault(place, asyncio.Lock()):
+            async with self._alone(place):
                 agent = await self._registered(caller, place, f"http://{host}/")
                 agent = await self.registry.heartbeat(agent.id, "online", owner=agent.owner)
         except BaseException:
@@ -85,6 +86,22 @@ class JoinedAgents:
             loop = asyncio.get_running_loop()
             self._beating[host] = loop.create_task(self._beat(agent.id, agent.owner))
         return agent
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, place: str) -> AsyncGenerator[None]:
+        """Register one process of an agent at a time: several may come at once. Callers choose
+        names, so nothing is left of one that nothing waits for."""
+        lock, waiting = self._registering.get(place, (asyncio.Lock(), 0))
+        self._registering[place] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._registering[place]
+            if waiting > 1:
+                self._registering[place] = lock, waiting - 1
+            else:
+                del self._registering[place]
 
     async def _registered(self, caller: Caller, place: str, url: str) -> Registered:
         known = self._known(caller.principal, place)

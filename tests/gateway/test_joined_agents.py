@@ -254,6 +254,18 @@ async def test_a_name_that_is_none_is_refused(tmp_path: Path, hello: Hello) -> N
         assert not site.gateway.registry.all() and not len(site.gateway.joined)
 
 
+async def test_nothing_is_left_of_names_that_were_refused(tmp_path: Path) -> None:
+    async with gateway(tmp_path, is_ours=True) as site:
+        agents = site.gateway.joined
+        stranger = Caller(owner="x", agent="a", key_scopes=frozenset({"agents:heartbeat"}))
+        for number in range(5):
+            with pytest.raises(PermissionDenied):
+                hello = Hello(f"name-{number}", "0123456789abcdef")
+                await agents.join(hello, stranger, Tunnel(MemoryWire(), lambda _: None))
+        assert not agents.tunnels
+        assert not agents._registering  # pyright: ignore[reportPrivateUsage]  # what could grow
+
+
 async def test_a_plain_request_is_told_to_upgrade(tmp_path: Path) -> None:
     async with gateway(tmp_path, is_ours=True) as site:
         plain = await site.http.get(PATH)
