@@ -594,7 +594,7 @@ class TaskLog:
             self.on_idle()
 
     def _tell_resting(self, seq: int, snapshot: Snapshot | None) -> None:
-        reading = None if snapshot is None else TaskReading(seq, body=snapshot.whole())
+        reading = None if snapshot is None else snapshot.reading()
         waiting, self._resting = self._resting, []
         for after, future in waiting:
             if after > seq:

@@ -129,12 +129,16 @@ class Exchange:
         """Whether there is nothing more to receive."""
         return self.disconnected or self.response_complete
 
-    def take_body(self) -> bytes | None:
-        """Return the whole body if all of it has come and none was taken; None: receive it."""
+    def take_body(self, most: int) -> bytes | None:
+        """Return the whole body if all of it has come, none was taken, and it has no more bytes
+        than this; None: receive it."""
         if self.more_body or not self._has_news or self.disconnected or self.response_complete:
             return None
+        body = self.body
+        if len(body) > most:
+            return None
         self._has_news = False
-        body, self.body = self.body, b""
+        self.body = b""
         return body
 
     async def receive(self) -> dict[str, Any]:
@@ -202,7 +206,10 @@ class Exchange:
         self.waiting_for_100_continue = False
         self.response_started = True
         self.transport.write(answer)
-        self._complete()
+        self.response_complete = self._has_news = True
+        if self._news is not None:
+            self._news.set()
+        self._on_response()
         return True
 
     async def send(self, message: Any) -> None:

@@ -189,12 +189,13 @@ class CallerLimits:
         Callers without authentication count by their address. `is_part`: of one that was counted,
         so no rate counts it again."""
         place = network(address)
-        key = _who(caller, place)
+        is_authenticated = caller.authenticated
+        key = caller.principal if is_authenticated else place
         if agent is not None:
             agent = agent[:_MAX_NAME]
-        if not is_part and (self._agents is not None or self._callers is not None):
+        if self.has_rates and not is_part:
             self._take(key, place, agent)
-        is_counted = caller.authenticated or not is_shared(place)
+        is_counted = is_authenticated or not is_shared(place)
         if is_counted:
             count = self._requests.get(key, 0)
             if count >= self._most_requests:
@@ -373,6 +374,7 @@ def network(address: str) -> str:
     return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
 
 
+@functools.lru_cache(4096)
 def is_shared(place: str) -> bool:
     """Tell whether an address may be that of many callers: this machine, which may run a proxy that
     the settings do not name, or no address at all."""

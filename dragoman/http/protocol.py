@@ -245,20 +245,21 @@ class HttpProtocol(HttpToolsProtocol):
     def _ends_unread(self, data: bytes) -> bool:
         """Refuse a plain request, or give one with a known head to what answers it, and tell
         whether this was one: then it need not be parsed."""
-        is_active = self._early.is_active
-        if is_active and (refused := self._early.unread(data)) is not None:
+        early = self._early
+        is_active = early.is_active
+        if is_active and (refused := early.unread(data)) is not None:
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True
-        if not self._heads or (found := self._heads.find(data)) is None:
+        if (found := self._heads.find(data)) is None:
             return False
         # In overload one that waited for its turn too long is not begun.
         state: dict[str, Any] = {"came_at": time.monotonic()}
         if is_active:
-            if not self._early.has_ticket:
+            if not early.has_ticket:
                 # It was not judged: its head is looked at.
                 return False
-            state |= {"is_admitted": True, "ticket": self._early.take_ticket()}
+            state |= {"is_admitted": True, "ticket": early.take_ticket()}
         known, body = found
         self.deadlines.read_by = NEVER
         exchange = Exchange(
@@ -549,13 +550,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._leave(self._running)
         if self.transport.is_closing():
             self._bound_writing()
-            return
-        if self._waiting:
+        elif self._waiting:
             self._start_asgi(self._waiting.pop())
         elif self._last_refusal is not None:
             self._write_last(self._last_refusal)
         elif not self._is_deaf:
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             if self._phase == IDLE:
                 self.deadlines.await_request()
 
@@ -568,7 +569,8 @@ class HttpProtocol(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         """Whether an answer is under way, or owed to a request before this one."""
-        return bool(self._waiting) or not self.is_waiting
+        running = self._running
+        return bool(self._waiting) or (running is not None and not running.response_complete)
 
     @property
     def is_waiting(self) -> bool:

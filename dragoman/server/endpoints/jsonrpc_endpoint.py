@@ -23,7 +23,7 @@ from dragoman.server.endpoints import large_bodies
 from dragoman.server.endpoints.event_stream import SseWriter
 from dragoman.server.endpoints.houses import Choose
 from dragoman.server.endpoints.responder import Responder, common_headers, respond
-from dragoman.service import LARGE_BYTES, Call, Reply
+from dragoman.service import LARGE_BYTES, Call, Reply, TaskReply
 from dragoman.transports import json_text, jsonrpc, sse
 
 
@@ -90,7 +90,8 @@ class JsonRpcEndpoint:
                 return
             reply = await self._responder.reply(request, call, dialect)
             dialect = dialect.for_reply(reply)
-            if (size := large_bodies.size_of(reply)) > LARGE_BYTES:
+            size = reply.reading.size if type(reply) is TaskReply else large_bodies.size_of(reply)
+            if size > LARGE_BYTES:
                 write = partial(_success, id, dialect, operation, reply)
                 body = await large_bodies.encoded(size, write)
             else:
