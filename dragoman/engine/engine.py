@@ -102,7 +102,8 @@ class Engine:
 
     async def answer(self, call: Call) -> Reply:
         """Return the one reply to a call."""
-        self._check_extensions(call)
+        if self._code.required_extensions:
+            self._check_extensions(call)
         operation = call.operation
         scope = Scope.of(self._code.name, operation.tenant, call.caller)
         try:

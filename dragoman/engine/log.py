@@ -171,6 +171,8 @@ class TaskLog:
     order: Order | None = None
     _next_fence = 0
     _is_writing = False
+    # What is being written: the batch, where the task stands after it, and its snapshot.
+    _written: tuple[LogBatch, TaskPosition, Snapshot | None] | None = None
     _is_scheduled = False
     # While held, nothing is written: whether there will be a task at all is not decided.
     is_held = False
@@ -209,6 +211,8 @@ class TaskLog:
         self.agent = scope.agent
         self.scope = scope
         self.task_id = task_id
+        # What it is found by: tasks of two callers may have one id.
+        self.key = scope, task_id
         self.context_id = context_id
         self._unwritten: list[Recorded] = []
         self._keys: list[bytes] = []
@@ -291,7 +295,7 @@ class TaskLog:
         """Whether the task neither has ended nor waits for its caller."""
         return self.draft is None or not self.draft.state.is_resting
 
-    def emit(self, event: Event, *, at: int = 0, withheld: bytes = b"") -> Recorded:
+    def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen. It is numbered now, written soon, and shown once it is durable.
         What is withheld is stored beside it for the code alone.
 
@@ -307,11 +311,8 @@ class TaskLog:
             size += len(withheld)
         total = self._size + size
         limits = self._limits
-        # An event that ends a log, or asks for its end, is always accepted.
-        if (seq >= limits.events or total > limits.size or self.account.is_full) and not _is_an_end(
-            event
-        ):
-            raise LogIsFull(STORE_IS_FULL if self.account.is_full else limits.reason(seq))
+        if seq >= limits.events or total > limits.size or self.account.is_full:
+            self._check_room(event, seq)
         draft = self.draft
         if draft is None:
             if not isinstance(event, Task):
@@ -320,7 +321,7 @@ class TaskLog:
         else:
             draft.apply(event)
         self._size = total
-        if total > MAX_DRAFT_BYTES and not draft.is_light:
+        if total > MAX_DRAFT_BYTES:
             draft.lighten()
         if at:
             self._status_at = at
@@ -334,6 +335,12 @@ class TaskLog:
         if not (self._is_scheduled or self.is_held):
             self._write_soon()
         return recorded
+
+    def _check_room(self, event: Event, seq: int) -> None:
+        """Raise `LogIsFull` at a limit. An event that ends a log, or asks for its end, is always
+        accepted."""
+        if not _is_an_end(event):
+            raise LogIsFull(STORE_IS_FULL if self.account.is_full else self._limits.reason(seq))
 
     def withhold(self, seq: int, body: bytes) -> None:
         """Replace what is withheld beside an earlier event; empty: forget it. Call it before the
@@ -536,19 +543,13 @@ class TaskLog:
                 batch.alarm,
                 batch.size,
             )
-        self._store.submit(
-            write, lambda error, number: self._on_written(error, number, events, standing, snapshot)
-        )
+        self._written = batch, standing, snapshot
+        self._store.submit(write, self._on_written)
 
-    def _on_written(
-        self,
-        error: Exception | None,
-        number: int,
-        events: list[Recorded],
-        standing: TaskPosition,
-        snapshot: Snapshot | None,
-    ) -> None:
+    def _on_written(self, error: Exception | None, number: int) -> None:
         self._is_writing = False
+        assert self._written is not None, "it was submitted"
+        (batch, standing, snapshot), self._written = self._written, None
         if error is not None:
             if self._position is None and self.on_void is not None:
                 self.on_void()
@@ -558,16 +559,17 @@ class TaskLog:
         self.fence = self._next_fence = max(self._next_fence, 1)
         if self._position is None:
             figures.tasks_started.add(self.scope.agent)
-        is_resting = standing.state.is_resting
+        state = standing.state
+        is_resting = state.is_resting
         if is_resting:
-            if standing.state.is_terminal:
-                figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
+            if state.is_terminal:
+                figures.tasks_ended.add(self.scope.agent, state.word)
             if activity.on and (
                 self._position is None or self._position.status_at != standing.status_at
             ):
-                activity.rested(self.agent, self.task_id, standing.state, standing.status_at)
+                activity.rested(self.agent, self.task_id, state, standing.status_at)
         self._position = standing
-        self._keep_at_hand(events)
+        self._keep_at_hand(batch)
         if self.on_recorded is not None:
             self.on_recorded()
         if is_resting and self._resting:
@@ -611,10 +613,14 @@ class TaskLog:
             elif not future.done():
                 future.set_result(None)
 
-    def _keep_at_hand(self, events: list[Recorded]) -> None:
+    def _keep_at_hand(self, batch: LogBatch) -> None:
         tail = self._tail
-        tail.extend(events)
-        self._tail_bytes += sum([len(recorded.body) for recorded in events])
+        tail.extend(batch.events)
+        if batch.withheld or self.transform is not None:
+            # Its size is not that of the events.
+            self._tail_bytes += sum([len(recorded.body) for recorded in batch.events])
+        else:
+            self._tail_bytes += batch.size
         while len(tail) > MAX_TAIL_EVENTS or (self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1):
             self._tail_bytes -= len(tail.popleft().body)
 

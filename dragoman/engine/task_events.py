@@ -53,7 +53,7 @@ def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
     }
     match event:
         case Task() | StatusUpdate():
-            attributes["a2a.state"] = event.status.state.name.lower()
+            attributes["a2a.state"] = event.status.state.word
             name = "a2a.task" if isinstance(event, Task) else "a2a.status"
         case ArtifactUpdate():
             attributes["a2a.artifact.append"] = event.append
@@ -103,6 +103,6 @@ def observe(span: Span, log: TaskLog, event: Event) -> None:
     if tracing.per_event:
         trace_event(log, event, span.trace)
     elif isinstance(event, StatusUpdate):
-        span.event("a2a.status", {"a2a.state": event.status.state.name.lower()})
+        span.event("a2a.status", {"a2a.state": event.status.state.word})
     elif isinstance(event, ArtifactUpdate):
         span.event("a2a.artifact")

@@ -80,7 +80,7 @@ class AccessControl:
         still holds; otherwise it is judged as if it were the first."""
         verdict, pass_ = request.verdict, request.pass_
         is_good = pass_ is None or (self._keeper is not None and self._keeper.holds(pass_))
-        if not isinstance(verdict, RouteVerdict) or not is_good:
+        if not is_good or not isinstance(verdict, RouteVerdict):
             request.reconsider()
             return self.answer(request, routes)
         request.extra = verdict.headers

@@ -79,8 +79,8 @@ class Admission:
         # written at once: few of them cost little.
         self._begun = 0
         self.at_once = 0.0
-        # The requests under way by caller: in all, since the last sample, and since each for which
-        # they count, the oldest first.
+        # The requests under way by caller: in all, as far as callers were looked up; those since
+        # the last sample, and since each for which they count, the oldest first.
         self._of: dict[object, int] = {}
         self._latest: dict[object, int] = {}
         self._since = deque([self._latest], SAMPLES_UNDER_WAY)
@@ -116,9 +116,10 @@ class Admission:
             return self._refuse()
         self._begun += 1
         self.under_way += 1
-        of, latest = self._of, self._latest
-        of[who] = of.get(who, 0) + 1
+        latest = self._latest
         latest[who] = latest.get(who, 0) + 1
+        if who is not None:
+            self._of[who] = self._of.get(who, 0) + 1
         return latest, who
 
     @property
@@ -136,6 +137,8 @@ class Admission:
 
     def _leave(self, who: object, count: int) -> None:
         self.under_way -= count
+        if who is None:
+            return
         left = self._of[who] - count
         if left:
             self._of[who] = left

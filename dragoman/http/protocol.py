@@ -227,7 +227,9 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             if self._phase == IDLE:
                 is_first, self._is_new = self._is_new, False
-                if not self._is_answering and self._ends_unread(data):
+                running = self._running
+                is_free = running is None or running.response_complete
+                if is_free and not self._waiting and self._ends_unread(data):
                     return
                 self._phase = HEAD
                 self._raw.begin()
@@ -563,8 +565,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _leave(self, exchange: Exchange) -> None:
         """A request that was admitted is under way no longer."""
         ticket: Ticket | None = exchange.state.pop("ticket", None)
-        if ticket is not None and self._all.admission is not None:
-            self._all.admission.end(ticket)
+        if ticket is not None and (admission := self._all.admission) is not None:
+            admission.end(ticket)
 
     @property
     def _is_answering(self) -> bool:

@@ -32,7 +32,7 @@ MAX_HEADER_BYTES = 32 * 1024
 # What is read of a body on paths that need no authentication.
 PUBLIC_BODY_BYTES = 64 * 1024
 # Bodies and answers from here on count as memory of their caller.
-_HELD_BYTES = 16 * 1024
+HELD_BYTES = 16 * 1024
 # Answers from here on are waited for until the caller has taken them.
 _AWAITED_BYTES = 64 * 1024
 # Digits of the length of a body that is too small to count, and of any real length.
@@ -196,9 +196,10 @@ class HttpRequest(msgspec.Struct, eq=False):
     def take_body(self, most: int) -> bytes | None:
         """Return the whole body if all of it has come, none was read, and it has no more bytes
         than this; None: receive it."""
-        if self._exchange is None or (body := self._exchange.take_body(most)) is None:
-            return None
-        self.size = len(body)
+        exchange = self._exchange
+        body = None if exchange is None else exchange.take_body(most)
+        if body is not None:
+            self.size = len(body)
         return body
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
@@ -319,7 +320,7 @@ def _unknown(place: str) -> Caller:
 async def read_body(request: HttpRequest, limit: int) -> bytes:
     """Read the body, and not a byte more than is allowed; raises `BodyTooLarge`, or `RateLimited`
     if its caller has enough under way."""
-    body = request.take_body(min(limit, _HELD_BYTES))
+    body = request.take_body(min(limit, HELD_BYTES))
     if body is not None:
         return body
     most = min(limit, request.most_body_bytes)
@@ -349,7 +350,7 @@ async def _read_on(
         if size > most:
             raise BodyTooLarge
         has_more = message.get("more_body")
-        if not is_held and size > held and (has_more or size > _HELD_BYTES):
+        if not is_held and size > held and (has_more or size > HELD_BYTES):
             # Seldom, and as much again.
             _hold(request, 2 * size - held)
             held = 2 * size
