@@ -119,7 +119,7 @@ class AccessControl:
         has_rates = limits.has_rates
         is_part = has_rates and "is_part" in request.state
         try:
-            if admission is not None:
+            if admission is not None and not request.state.get("is_admitted"):
                 self._admit(request, admission)
             if limits.is_shared:
                 await limits.prepare_address(request.address)
@@ -169,10 +169,8 @@ class AccessControl:
         return self._keeper is None or self._keeper.remembered(request.evidence) is pass_
 
     def _admit(self, request: HttpRequest, admission: Admission) -> None:
-        """Refuse a request in overload, unless its connection decided about it."""
+        """Refuse a request in overload; its connection has not decided about it."""
         state = request.state
-        if state.get("is_admitted"):
-            return
         ticket = admission.enter(
             request.scope.get("client"),
             is_preferred=request.is_preferred,

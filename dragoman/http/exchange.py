@@ -179,6 +179,8 @@ class Exchange:
     async def _fail(self) -> None:
         if self.response_started:
             self.transport.close()
+            # What is unsent is not waited for.
+            self._on_response()
             return
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),

@@ -536,17 +536,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = exchange
         # Not by the loop, whose tasks are looked at for those of authors.
         task = asyncio.Task(exchange.run(answering), loop=self.loop)
-        task.add_done_callback(self._end_task)
+        task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
-    def _end_task(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if self.transport.is_closing():
-            # Closed by an app that broke its answer off; what is unsent is not waited for.
-            self._bound_writing()
-
     def on_response_complete(self) -> None:
-        """An answer is given; the next request has its turn."""
+        """An answer is given, or was broken off; the next request has its turn."""
         self.server_state.total_requests += 1
         if self._running is not None:
             self._leave(self._running)

@@ -156,7 +156,13 @@ class Replay:
 
     def apply(self, event: Event) -> None:
         """Fold one more event."""
+        # The most frequent ones first: each case before the right one costs a comparison.
         match event:
+            case StepRecorded():
+                self._record(event)
+            case Forwarded():
+                self.forwarded = event
+                self._progress()
             case MessageAdded():
                 # It rested in between, or goes on with another message.
                 self.alone_in = self.turn_in = 0
@@ -164,8 +170,6 @@ class Replay:
                 self.add(further, scopes=frozenset(event.scopes))
             case TurnBegan():
                 self.begin_turn(event.message)
-            case StepRecorded():
-                self._record(event)
             case AttemptStarted():
                 self.attempt = event.attempt
                 self.tries += event.counts
@@ -187,9 +191,6 @@ class Replay:
                     # Another event about the same task is no progress of the code.
                     self._progress()
                 self.children[event.turn, event.index] = event
-            case Forwarded():
-                self.forwarded = event
-                self._progress()
             case _:
                 pass
 
