@@ -147,36 +147,48 @@ class LogIsFull(Exception):
     """The task's log reached its limit. The text is shown to the task's caller."""
 
 
-class TaskLog:
+# A struct, because one is made for each task.
+class TaskLog(msgspec.Struct, eq=False):
     """The log of one task, written by this process under its fence."""
 
-    # Set here and not in the constructor: one is made for each task.
-    number = 0
-    fence = 0
+    _store: Store
+    _bell: Bell
+    _limits: LogLimits
+    scope: Scope
+    task_id: TaskId
+    context_id: ContextId
+    shares: Shares
+    # The caller whose account it is charged to, and the agent: turns are shared by both.
+    account: Account
+    agent: str
+    # What it is found by: tasks of two callers may have one id.
+    key: tuple[Scope, TaskId]
+    number: int = 0
+    fence: int = 0
     draft: Draft | None = None
     # The last event that happened, and the last that is durable.
-    seq = 0
+    seq: int = 0
     _position: TaskPosition | None = None
-    _status_at = 0
-    _unwritten_bytes = 0
-    _size = 0
+    _status_at: int = 0
+    _unwritten_bytes: int = 0
+    _size: int = 0
     # Whether there ever were secrets beside its events.
-    has_withheld = False
+    has_withheld: bool = False
     # What the first write carries besides its events.
     pushes: Sequence[PushConfig] = ()
-    deadline = 0
+    deadline: int = 0
     # Whether the next write sets the time of the next sweep of this task.
-    _has_alarm = False
+    _has_alarm: bool = False
     # What the next write says to the ledger.
     order: Order | None = None
-    _next_fence = 0
-    _is_writing = False
+    _next_fence: int = 0
+    _is_writing: bool = False
     # What is being written: the batch, where the task stands after it, and its snapshot.
     _written: tuple[LogBatch, TaskPosition, Snapshot | None] | None = None
-    _is_scheduled = False
+    _is_scheduled: bool = False
     # While held, nothing is written: whether there will be a task at all is not decided.
-    is_held = False
-    _tail_bytes = 0
+    is_held: bool = False
+    _tail_bytes: int = 0
     failure: Exception | None = None
     on_idle: Callable[[], None] | None = None
     # Called if the store refuses the task: there never was one.
@@ -188,40 +200,15 @@ class TaskLog:
     # Ends the task's code with a sentence if a transform fails.
     on_refused: Callable[[str], None] | None = None
     # Set when the engine has let go of it; its recent events may still be read.
-    is_retired = False
-
-    def __init__(
-        self,
-        store: Store,
-        bell: Bell,
-        limits: LogLimits,
-        *,
-        scope: Scope,
-        task_id: TaskId,
-        context_id: ContextId,
-        shares: Shares | None = None,
-        account: Account | None = None,
-    ) -> None:
-        self._store = store
-        self._bell = bell
-        self._limits = limits
-        self.shares = shares or Shares()
-        # The caller whose account it is charged to, and the agent: turns are shared by both.
-        self.account = account or self.shares.account(scope.principal)
-        self.agent = scope.agent
-        self.scope = scope
-        self.task_id = task_id
-        # What it is found by: tasks of two callers may have one id.
-        self.key = scope, task_id
-        self.context_id = context_id
-        self._unwritten: list[Recorded] = []
-        self._keys: list[bytes] = []
-        self._notes: list[int] = []
-        # Secrets that the next write stores beside its events.
-        self._withheld: list[tuple[int, bytes]] = []
-        self._tail: deque[Recorded] = deque()
-        self._resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
-        self._durable: list[tuple[int, asyncio.Future[None]]] = []
+    is_retired: bool = False
+    _unwritten: list[Recorded] = []
+    _keys: list[bytes] = []
+    _notes: list[int] = []
+    # Secrets that the next write stores beside its events.
+    _withheld: list[tuple[int, bytes]] = []
+    _tail: deque[Recorded] = msgspec.field(default_factory=deque[Recorded])
+    _resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
+    _durable: list[tuple[int, asyncio.Future[None]]] = []
 
     @classmethod
     def resumed(
@@ -238,16 +225,11 @@ class TaskLog:
         draft, size = Draft(reading.task), len(reading.body)
         if size > MAX_DRAFT_BYTES:
             draft.lighten()
-        log = cls(
-            store,
-            bell,
-            limits,
-            scope=head.scope,
-            task_id=head.task_id,
-            context_id=head.context_id,
-            shares=shares,
-            account=account,
-        )
+        shares = shares or Shares()
+        account = account or shares.account(head.scope.principal)
+        scope, task_id = key = head.scope, head.task_id
+        ids = scope, task_id, head.context_id
+        log = cls(store, bell, limits, *ids, shares, account, scope.agent, key)
         log.number = head.number
         log.fence = log._next_fence = head.fence
         log.draft = draft

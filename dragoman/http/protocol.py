@@ -264,8 +264,16 @@ class HttpProtocol(HttpToolsProtocol):
             state |= {"is_admitted": True, "ticket": early.take_ticket()}
         known, body = found
         self.deadlines.read_by = NEVER
+        # Its whole body has come.
         exchange = Exchange(
-            known.scope, state, self.transport, self.flow, self.on_response_complete, body
+            known.scope,
+            state,
+            self.transport,
+            self.flow,
+            self.on_response_complete,
+            body,
+            False,
+            True,
         )
         self._exchange = exchange
         self._start(exchange, known.answer(exchange))

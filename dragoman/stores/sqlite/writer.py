@@ -91,6 +91,8 @@ _HANDED_OVER = 0.005
 # thread until as many have been short as make up for it.
 _SHORT = 0.001
 _FADING = 0.9
+# A commit on the loop is followed by this many times its length for others, before the next one.
+_PAUSE = 1.0
 # Bytes of a write that it commits.
 _SMALL = 64 * 1024
 # Commits on the loop after which one goes to the thread, which brings the log into the file.
@@ -390,7 +392,7 @@ class Writer:
         ended = time.perf_counter()
         took = ended - began
         self._took = max(took, self._took * _FADING)
-        self._quiet_at = ended + took
+        self._quiet_at = ended + _PAUSE * took
         figures.commits.add("ok")
         figures.commit_seconds.add(took)
         figures.commit_writes.add(len(outcomes))
