@@ -191,10 +191,11 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-def offset_of(page_token: str, command: str) -> int:
+def offset_of(page_token: str) -> int:
     """Return where a page begins."""
     if page_token and not (page_token.isdecimal() and page_token.isascii()):
-        raise usage(f"--page-token is not one of `dragoman {command}`")
+        command = click.get_current_context().command_path
+        raise usage(f"--page-token is not one of `{command}`")
     return int(page_token or 0)
 
 
