@@ -199,6 +199,18 @@ def offset_of(page_token: str) -> int:
     return int(page_token or 0)
 
 
+def page_after(
+    items: Sequence[dict[str, Any]], page_token: str, limit: int
+) -> tuple[Sequence[dict[str, Any]], str]:
+    """Return the items after the one whose id is the token, and the token of the next page."""
+    ids = [item["id"] for item in items]
+    if page_token and page_token not in ids:
+        raise usage("--page-token names nothing that is still listed; begin without it")
+    first = ids.index(page_token) + 1 if page_token else 0
+    page = items[first : first + limit]
+    return page, page[-1]["id"] if first + limit < len(items) else ""
+
+
 def show_page(
     run: Invocation,
     items: Sequence[dict[str, Any]],
