@@ -59,7 +59,8 @@ from dragoman.model.task import TRANSITIONS_URI, Task, TaskState, Transition
 from dragoman.service import PushPage, Reply, TaskPage
 
 if TYPE_CHECKING:
-    from dragoman.security.card_signatures import KeySet, SignatureVerdict
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import SignatureVerdict
 
 # An app in this process has an address too, for its card; nothing is ever dialled there.
 IN_PROCESS = "http://localhost"
