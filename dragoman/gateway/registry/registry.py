@@ -29,7 +29,7 @@ from dragoman.gateway.registry.agent_cache import UNKNOWN, AgentCache
 from dragoman.gateway.registry.card_source import CardSource, is_card, no_card
 from dragoman.gateway.registry.health import AgentHealth
 from dragoman.gateway.registry.probes import Probes
-from dragoman.gateway.registry.registered import Registered, Status
+from dragoman.gateway.registry.registered import Registered, Status, TunnelEnd
 from dragoman.gateway.registry.registration import (
     AgentChanges,
     Registration,
@@ -227,6 +227,16 @@ class Registry:
             return replace(stored, replicas=replicas)
 
         return await self._agents.edit(id, edit, act="agent.update")
+
+    async def set_tunnels(
+        self, id: str, change: Callable[[list[TunnelEnd]], list[TunnelEnd]]
+    ) -> None:
+        """Change which processes of the gateway have tunnels of an agent that dialled out."""
+
+        def edit(stored: Registered) -> Registered:
+            return replace(stored, tunnels=change(stored.tunnels))
+
+        await self._agents.edit(id, edit)
 
     async def accept(
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
