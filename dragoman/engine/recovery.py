@@ -33,6 +33,8 @@ logger = logging.getLogger("dragoman")
 # Seconds until a task whose disk failed is tried again.
 RETRY_AFTER = 2.0
 _CLAIM_AT_ONCE = 256
+# Claimed tasks whose logs are read at the same time.
+_LANES = 8
 
 
 class Recovery:
@@ -321,17 +323,27 @@ class Recovery:
         return count
 
     async def _revive_all(self, claimed: Sequence[tuple[TaskRow, int]]) -> None:
-        for head, held_by in claimed:
-            try:
-                # A message may have come for it since it was claimed, and started it.
-                if self._live.running(head.scope, head.task_id) is None:
-                    await self._revived(head, held_by)
-            except Exception:
-                # One task that cannot be taken over must not keep the others from going on.
-                logger.exception("task %s cannot be taken over", head.task_id)
-                self._retry_later(head.scope, head.task_id)
-            # Callers have their turn between thousands of tasks.
-            await asyncio.sleep(0)
+        waiting = iter(claimed)
+
+        async def revive_next() -> None:
+            for head, held_by in waiting:
+                await self._revive_claimed(head, held_by)
+                # Callers have their turn between thousands of tasks.
+                await asyncio.sleep(0)
+
+        # Several logs are read at once where each read is a way to another machine and back.
+        lanes = _LANES if self._store.is_far else 1
+        await asyncio.gather(*(revive_next() for _ in range(lanes)))
+
+    async def _revive_claimed(self, head: TaskRow, held_by: int) -> None:
+        try:
+            # A message may have come for it since it was claimed, and started it.
+            if self._live.running(head.scope, head.task_id) is None:
+                await self._revived(head, held_by)
+        except Exception:
+            # One task that cannot be taken over must not keep the others from going on.
+            logger.exception("task %s cannot be taken over", head.task_id)
+            self._retry_later(head.scope, head.task_id)
 
     async def _give_up_lost(self) -> None:
         """Let go of tasks that others took over after our lease ended, and of those that they may

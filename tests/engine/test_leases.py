@@ -272,6 +272,34 @@ async def test_a_message_and_a_take_over_at_the_same_moment_start_the_code_once(
     assert sorted(began) == ["0", "1", "2", "3"]
 
 
+async def test_tasks_of_one_that_died_do_not_wait_for_each_others_logs(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each read is a way to another machine and back; one file is read one by one."""
+    for n in range(4):
+        await a.send(str(n), skill="work", wait=False)
+    await eventually(lambda: len(twins.runs) == 4)
+    street.houses.remove(a)
+    dead = a.store.worker
+    await a.die()
+    await buried(b.store, dead)
+    read, reading, most = b.store.read, 0, 0
+
+    async def counted(*about: Any, **more: Any) -> Any:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            return await read(*about, **more)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(b.store, "read", counted)
+    await within(b.engine.sweep())
+    await eventually(lambda: len(twins.runs) == 8)
+    assert most == (4 if b.store.is_far else 1)
+
+
 @pytest.mark.parametrize("how", ["a message", "a cancel"])
 async def test_a_call_that_is_overtaken_by_our_own_take_over_leaves_no_orphan(
     street: Street,
