@@ -328,6 +328,45 @@ async def test_a_call_that_is_overtaken_by_our_own_take_over_leaves_no_orphan(
         assert state(ended) is (S.COMPLETED if how == "a message" else S.CANCELED), outcome
 
 
+async def test_a_take_over_that_finds_an_end_which_was_refused_is_tried_again(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is that of a cancel, whose fence our own claim raised. The cancel's own retry comes
+    while the take-over is under way, and waits for the same start."""
+    monkeypatch.setattr(recovery, "RETRY_AFTER", 0.0)
+    task = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: twins.runs)
+    street.houses.remove(a)
+    dead = a.store.worker
+    await a.die()
+    await buried(b.store, dead)
+    read, worker_of = recovery.read_replay, b.engine._recovery.worker_of
+    canceling, taking, retrying = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def in_turn(*about: Any) -> Any:
+        if not canceling.is_set():
+            canceling.set()
+            await taking.wait()
+        elif not taking.is_set():
+            taking.set()
+            await retrying.wait()
+        return await read(*about)
+
+    async def retry(head: TaskRow) -> Any:
+        retrying.set()
+        return await worker_of(head)
+
+    monkeypatch.setattr(recovery, "read_replay", in_turn)
+    monkeypatch.setattr(b.engine._recovery, "worker_of", retry)
+    cancel = asyncio.ensure_future(b.cancel(task.id))
+    await within(canceling.wait())
+    await within(b.engine.sweep())
+    with pytest.raises(Overloaded):
+        await within(cancel)
+    twins.gates["b"].set()
+    assert result(await b.reaches(task.id, S.COMPLETED)) == "hi b 2"
+
+
 async def _is_over(house: House, task: Task) -> bool:
     return state(await house.get(task.id)).is_terminal
 
