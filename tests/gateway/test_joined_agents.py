@@ -1,13 +1,16 @@
 """Agents that dial out: they serve through a gateway, and are agents as any other to it."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.certificates import LOOPBACK, SERVER, Authority
 from harness.clock import MovableLoop
+from harness.forward_proxies import ConnectProxy, tls_in_front
 from harness.serving import hosting
 from harness.waiting import WAIT, eventually, within
 
@@ -353,3 +356,38 @@ async def test_a_process_of_the_name_takes_over_at_once_from_one_that_is_gone(
 
 def _ignored(frame: object) -> None:
     """Nothing is said."""
+
+
+# By a proxy
+
+
+async def test_an_agent_joins_a_gateway_with_tls_by_a_proxy_of_its_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority()
+    files = authority.issue(LOOPBACK, uses=[SERVER]).save_files(tmp_path, "server")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.save(tmp_path, "ca")))
+    async with (
+        gateway(tmp_path, is_ours=True) as site,
+        tls_in_front(context, site.url) as secured,
+        ConnectProxy("Basic YW5uOmh1c2g=") as proxy,
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("://", "://ann:hush@"))
+        there = GatewaySite(secured, site.http, site.app)
+        async with joined(there), Client(f"{site.url}/a2a/workshop") as client:
+            assert (await within(client.send("hello"))).text == "echo: hello"
+        assert {*proxy.connects} == {secured.removeprefix("https://")}
+
+
+async def test_an_agent_joins_without_tls_by_a_proxy_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path, is_ours=True) as site, ConnectProxy() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        async with joined(site) as url:
+            assert proxy.connects
+            monkeypatch.delenv("http_proxy")
+            async with Client(url) as client:
+                assert (await within(client.send("hello"))).text == "echo: hello"

@@ -160,8 +160,11 @@ class Triggers:
     async def run_once(self, row: TriggerRow, key: str = "") -> str:
         """Begin a task now, whatever the schedule says; return its id. The same key leads to the
         same task."""
-        due = stamp(self._clock.now() * 1000)
-        return await self._begin(row, read(row), f"run-{key or new_id()}", None, due)
+        at = self._clock.now()
+        name, due = f"run-{key or new_id()}", stamp(at * 1000)
+        task_id = await self._begin(row, read(row), name, None, due)
+        await self._note(row.id, LastRun(at=at, task_id=task_id))
+        return task_id
 
     async def posted(self, row: TriggerRow, id: str, body: Any) -> str:
         """Begin the task of a post; return its id. The same id leads to the same task."""
@@ -184,7 +187,7 @@ class Triggers:
         """Note what came of a run; one that another process notes at once is as good."""
         row = await self._rows.one(id)
         if row is not None:
-            await self._rows.change(row._replace(definition=encode(_after(read(row), last))))
+            await self._rows.change(row._replace(definition=encode(read(row).after(last))))
 
     async def _run(self) -> None:
         while True:
@@ -225,9 +228,9 @@ class Triggers:
                 return
             except A2AError as error:
                 logger.warning("the trigger %s began no task: %s", found.name, error)
-                found = _after(found, LastRun(at=time, problem=error.public))
+                found = found.after(LastRun(at=time, problem=error.public))
             else:
-                found = _after(found, LastRun(at=time, task_id=task_id))
+                found = found.after(LastRun(at=time, task_id=task_id))
         # Refused if it was changed meanwhile: then it is looked at again, and what was begun is
         # known by its name.
         await self._rows.change(row._replace(definition=encode(found), due_at=times.next))
@@ -273,11 +276,6 @@ class Triggers:
 def read(row: TriggerRow) -> TriggerDefinition:
     """Return what a row says."""
     return msgspec.json.decode(row.definition, type=TriggerDefinition)
-
-
-def _after(before: TriggerDefinition, last: LastRun) -> TriggerDefinition:
-    runs = before.runs + bool(last.task_id)
-    return msgspec.structs.replace(before, last=last, runs=runs)
 
 
 def _parts(found: TriggerDefinition, posted: Any, due: str) -> list[Part]:
