@@ -135,7 +135,10 @@ def kept_by(run: Invocation, store: str | None) -> "Settings":
 
     settings = settings_of(run, store=store)
     if settings.stores.location == "memory:":
-        raise ConfigError("memory: has no file, so only its own server knows; name one by --store")
+        raise ConfigError(
+            "memory: has no file, so only its own server knows; name one by --store",
+            remedy="--store tasks.db",
+        )
     return settings
 
 
@@ -159,7 +162,13 @@ def budget(run: Invocation) -> Generator[None]:
     try:
         yield
     except _Late:
-        raise Failure(TIMEOUT, f"{seconds:g} s are over") from None
+        from dragoman.cli.hints import again
+
+        raise Failure(
+            TIMEOUT,
+            f"{seconds:g} s are over",
+            hint=again(run, "--timeout", f"{2 * seconds:g}s", without=("--timeout",)),
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -194,7 +203,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 def offset_of(page_token: str, command: str) -> int:
     """Return where a page begins."""
     if page_token and not (page_token.isdecimal() and page_token.isascii()):
-        raise usage(f"--page-token is not one of `dragoman {command}`")
+        raise usage(f"--page-token is not one of `dragoman {command}`", f"dragoman {command}")
     return int(page_token or 0)
 
 

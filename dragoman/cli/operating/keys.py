@@ -152,7 +152,7 @@ def list_(
     found = _items(run, file, store)
     ids = [item["id"] for item in found]
     if page_token and page_token not in ids:
-        raise usage("--page-token names no key; begin without it")
+        raise usage("--page-token names no key; begin without it", "dragoman keys list")
     first = ids.index(page_token) + 1 if page_token else 0
     page = found[first : first + limit]
     more = first + limit < len(found)

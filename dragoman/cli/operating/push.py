@@ -111,7 +111,7 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
     items = [*_receivers(file), *_dead(file)]
     ids = [item["id"] for item in items]
     if page_token and page_token not in ids:
-        raise usage("--page-token names nothing that is still listed; begin without it")
+        raise usage("--page-token names nothing that is still listed", "dragoman push list")
     first = ids.index(page_token) + 1 if page_token else 0
     page = items[first : first + limit]
     more = first + limit < len(items)
