@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dragoman.client.credentials.credentials import Credential
     from dragoman.client.pending_request import Exchanged, Observer
     from dragoman.egress.egress import Egress
+    from dragoman.egress.http1 import OnSent
     from dragoman.model.card import AgentCard
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message
@@ -220,9 +221,20 @@ def client_of(run: Invocation, *, secret: bool = False) -> "Client":
         tls=tls_of(run, secret=secret),
         cards=cards_of(run),
         connect_timeout=CONNECT,
+        on_sent=_upload(run),
         **_versions(run),
         **observing(run),
     )
+
+
+def _upload(run: Invocation) -> "OnSent":
+    """Return what shows a person how much of a long message has left."""
+
+    def show(sent: int, total: int) -> None:
+        part = f"{sent:,} of {total:,} bytes sent"
+        run.out.progress(part if sent < total else f"{total:,} bytes sent, waiting for the answer")
+
+    return show
 
 
 @asynccontextmanager

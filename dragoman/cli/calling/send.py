@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _DELEGATES = "task-delegation"
 # Skills of a card that a note names.
 _SHOWN = 20
-# Bytes of files above which a person is told how many go out.
-_TOLD = 100_000
 # Above this a URL is the better way.
 _LARGE = 8 * 1024 * 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE | re.ASCII)
@@ -135,8 +133,7 @@ def check_delivery(run: Invocation) -> None:
 async def deliver(session: "Session", content: "Sequence[Part]", about: dict[str, Any]) -> None:
     """Send, and show what comes of it as the options say."""
     settings, agent = session.settings, session.agent
-    size = sum(len(part.raw) for part in content if isinstance(part.raw, bytes))
-    session.out.progress(f"sending {size:,} bytes" if size > _TOLD else "sending")
+    session.out.progress("sending")
     if not settings.waits and not settings.stream:
         answer = await agent.send(content, wait=False, **about)
         conclude(session, answer.task, answer.message)
