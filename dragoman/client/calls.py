@@ -79,7 +79,7 @@ class AgentCalls:
     used, those older than `preferred` only where the card has none that are newer. Credentials go
     to the origin of `ref` and to `origins`, never to another that a card names. `guard` keeps it
     from private addresses: a server turns it on. `tools` are functions by name that agents may ask
-    to have called. `on_sent` is told of a long message how many bytes went out, and how many it has.
+    to have called. `on_sent` is told how many bytes of a long message went out, and of how many.
 
     An agent that shows nothing for `quiet` seconds while a message or a task is with it is asked
     how that stands; after `patience` seconds without a sign of life the call ends with `TimedOut`.
