@@ -215,7 +215,7 @@ class Recovery:
         if log.failure is not None:
             self._retry_later(log.scope, log.task_id)
         else:
-            self._retries.pop(task_key(log), None)
+            self._retries.pop(log.key, None)
 
     def _retry_later(self, scope: Scope, task_id: TaskId) -> None:
         """Resume a task that could not be written, if it is still ours: the disk may take writes
