@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.http.grpc.header_blocks import MOST_BYTES, HeaderBlocks
-from dragoman.http.grpc.pipes import PREFACE
+from dragoman.http.grpc.front import PREFACE
 from dragoman.testing.processes import ServerProcess
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of

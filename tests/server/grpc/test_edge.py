@@ -23,7 +23,7 @@ from harness.waiting import WAIT, within
 from dragoman import Client
 from dragoman.client.credentials.credentials import ClientCertificate
 from dragoman.errors import CredentialsMissing, Overloaded, RateLimited, Unauthenticated
-from dragoman.http.grpc.pipes import PREFACE
+from dragoman.http.grpc.front import PREFACE
 from dragoman.transports.grpc import statuses
 
 pytestmark = pytest.mark.usefixtures("one_loop")
