@@ -25,7 +25,7 @@ from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
 from dragoman.http.exchange import Exchange, KnownRequest
-from dragoman.http.grpc.front import PREFACE, GrpcConnection, Origin
+from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
     BAD_LENGTH,
@@ -284,7 +284,7 @@ class HttpProtocol(HttpToolsProtocol):
         # What speaks HTTP/2 has deadlines of its own.
         self.deadlines.read_by = NEVER
         certificate = (self._extensions or {}).get("tls", {}).get("client_cert")
-        origin = Origin(self.client, self.server, self.scheme or "http", certificate)
+        origin = RpcOrigin(self.client, self.server, self.scheme or "http", certificate)
         assert self._all.grpc is not None
         self._grpc = self._all.grpc.begin(self, origin, data)
         return True

@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman.dialects import errors
 from dragoman.errors import A2AError, BodyTooLarge, ParseFailed
-from dragoman.http.grpc.front import Origin
+from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.request import Headers, HttpRequest, Scope
 from dragoman.transports import sse
 
@@ -60,7 +60,7 @@ class RpcExchange:
         path: str,
         metadata: Headers,
         request: bytes,
-        origin: Origin,
+        origin: RpcOrigin,
         context: RpcContext,
     ) -> None:
         self.context = context

@@ -1,5 +1,5 @@
-"""Where connections of gRPC arrive: those that begin as HTTP/2 does. What serves them is loaded with
-the first, for it takes tens of milliseconds and megabytes.
+"""Where connections of gRPC arrive: those that begin as HTTP/2 does. What serves them is loaded
+with the first, for it takes tens of milliseconds and megabytes.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class TakenConnection(Protocol):
         ...
 
 
-class Origin(NamedTuple):
+class RpcOrigin(NamedTuple):
     """Where the rpcs of a connection come from."""
 
     client: tuple[str, int] | None
@@ -51,7 +51,7 @@ class RpcServer(Protocol):
     """What answers rpcs."""
 
     def serve(
-        self, connection: TakenConnection, origin: Origin, on_lost: Callable[[], None]
+        self, connection: TakenConnection, origin: RpcOrigin, on_lost: Callable[[], None]
     ) -> ServedConnection:
         """Return what takes the connection, behind its preface."""
         ...
@@ -91,7 +91,7 @@ class GrpcFront:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, connection: TakenConnection, origin: Origin, data: bytes) -> GrpcConnection:
+    def begin(self, connection: TakenConnection, origin: RpcOrigin, data: bytes) -> GrpcConnection:
         """Take a connection; `data` is what has come, its preface first."""
         taken = GrpcConnection()
         transport = connection.transport
@@ -132,7 +132,7 @@ class GrpcFront:
                 one.served.close()
 
     async def _serve_first(
-        self, taken: GrpcConnection, connection: TakenConnection, origin: Origin, data: bytes
+        self, taken: GrpcConnection, connection: TakenConnection, origin: RpcOrigin, data: bytes
     ) -> None:
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.ensure_future(self._load())
@@ -153,7 +153,7 @@ class GrpcFront:
         server: RpcServer,
         taken: GrpcConnection,
         connection: TakenConnection,
-        origin: Origin,
+        origin: RpcOrigin,
         data: bytes,
     ) -> None:
         def lost() -> None:

@@ -1,28 +1,33 @@
-"""Headers as HPACK has them (RFC 7541): those of callers are read with their table, ours are written
-without one.
+"""Headers as HPACK has them (RFC 7541): those of callers are read with their table, ours are
+written without one, lest their length tells what others were answered.
 
-A table that answers shared would tell one caller of another's headers by their length.
+A block that is too large is read to its end all the same, for the next ones build on it, but
+nothing of it is kept.
 """
 
-import logging
 import re
+from collections import deque
+from typing import NamedTuple
 
-from hpack import Decoder, HPACKError
+from hpack import HPACKError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
 
 from dragoman.http.grpc.frames import COMPRESSION_ERROR
 from dragoman.http.request import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 
-# The bytes of a block, and what its headers come to with the 32 that HPACK adds for each.
-MOST_BYTES = MAX_HEADER_BYTES
-_MOST_UNPACKED = MAX_HEADER_BYTES + 32 * MAX_HEADERS
+# The largest block that is read at all.
+MOST_BYTES = 2 * MAX_HEADER_BYTES
+_STATIC: Headers = [*HeaderTable.STATIC_TABLE]
+_TABLE_BYTES = 4_096
+# What HPACK adds to the length of each field of the table.
+_ENTRY_BYTES = 32
+_LONGEST_NUMBER = 28
 _MOST_REMEMBERED = 16
 # A field that is in the table, named by one byte.
 _NAMED_BY_A_BYTE = bytes(range(0x81, 0xFF))
 _NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+\Z")
 _BAD_IN_VALUE = re.compile(rb"[\0\r\n]")
-
-# It tells whole headers, with their secrets.
-logging.getLogger("hpack").setLevel(logging.WARNING)
 
 
 class ConnectionFault(Exception):
@@ -33,30 +38,115 @@ class ConnectionFault(Exception):
         self.code = code
 
 
+class HeaderBlock(NamedTuple):
+    """The headers of a block, which are not to be changed."""
+
+    headers: Headers
+    # Whether there are too many, and some are missing here.
+    is_too_large: bool
+
+
 class HeaderReader:
     """Reads the header blocks of one connection."""
 
     def __init__(self) -> None:
-        self._decoder = Decoder(max_header_list_size=_MOST_UNPACKED)
+        # The newest field first; the length of all, and what it may be.
+        self._table: deque[tuple[bytes, bytes]] = deque()
+        self._size = 0
+        self._most = _TABLE_BYTES
         # Blocks that were read since the table last changed, and that do not change it.
-        self._known: dict[bytes, Headers] = {}
+        self._known: dict[bytes, HeaderBlock] = {}
 
-    def read(self, block: bytes) -> Headers:
-        """Return the headers of a block, which are not to be changed; raises `ConnectionFault`."""
+    def read(self, block: bytes) -> HeaderBlock:
+        """Return what a block says; raises `ConnectionFault`."""
         found = self._known.get(block)
         if found is not None:
             return found
         try:
-            headers: Headers = [
-                (bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)
-            ]
-        except (HPACKError, IndexError, ValueError):
+            found = self._decode(block)
+        except (HPACKError, IndexError):
             raise ConnectionFault(COMPRESSION_ERROR) from None
         if block.translate(None, _NAMED_BY_A_BYTE):
             self._known.clear()
         elif len(self._known) < _MOST_REMEMBERED:
-            self._known[block] = headers
-        return headers
+            self._known[block] = found
+        return found
+
+    def _decode(self, block: bytes) -> HeaderBlock:
+        headers: Headers = []
+        at, end, size = 0, len(block), 0
+        while at < end:
+            first = block[at]
+            if first & 0x80:
+                index, at = _number(block, at, 0x7F)
+                field = self._field(index)
+            elif first & 0xE0 == 0x20:
+                self._most, at = _number(block, at, 0x1F)
+                if self._most > _TABLE_BYTES or headers:
+                    raise ConnectionFault(COMPRESSION_ERROR)
+                self._shrink()
+                continue
+            else:
+                index, at = _number(block, at, 0x3F if first & 0x40 else 0x0F)
+                if index:
+                    name = self._field(index)[0]
+                else:
+                    name, at = _text(block, at)
+                value, at = _text(block, at)
+                field = name, value
+                if first & 0x40:
+                    self._add(field)
+            size += len(field[0]) + len(field[1])
+            if size <= MAX_HEADER_BYTES and len(headers) <= MAX_HEADERS:
+                headers.append(field)
+        is_too_large = size > MAX_HEADER_BYTES or len(headers) > MAX_HEADERS
+        return HeaderBlock(headers, is_too_large)
+
+    def _field(self, index: int) -> tuple[bytes, bytes]:
+        if index > len(_STATIC):
+            return self._table[index - len(_STATIC) - 1]
+        if not index:
+            raise ConnectionFault(COMPRESSION_ERROR)
+        return _STATIC[index - 1]
+
+    def _add(self, field: tuple[bytes, bytes]) -> None:
+        self._table.appendleft(field)
+        self._size += len(field[0]) + len(field[1]) + _ENTRY_BYTES
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._size > self._most:
+            name, value = self._table.pop()
+            self._size -= len(name) + len(value) + _ENTRY_BYTES
+
+
+def _number(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """Return a number whose beginning is under a mask, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    shift = 0
+    while True:
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > _LONGEST_NUMBER:
+            raise ConnectionFault(COMPRESSION_ERROR)
+
+
+def _text(block: bytes, at: int) -> tuple[bytes, int]:
+    """Return a text, and where it ends."""
+    is_packed = block[at] & 0x80
+    length, at = _number(block, at, 0x7F)
+    end = at + length
+    if end > len(block):
+        raise ConnectionFault(COMPRESSION_ERROR)
+    text = block[at:end]
+    return (decode_huffman(text) if is_packed else text), end
 
 
 def are_well_formed(headers: Headers) -> bool:

@@ -1,8 +1,8 @@
-"""One connection of HTTP/2 (RFC 9113): frames, windows, and what a caller may make us do for nothing.
+"""One connection of HTTP/2 (RFC 9113): frames, windows, and what a caller may make us do in vain.
 
-It knows streams and not what is said on them: `open` makes what reads each. Frames that ask for work
-and bring none - pings, settings, resets - are paid from a purse that fills slowly, and faster while
-rpcs are answered. A caller whose purse is empty is sent away.
+It knows streams and not what is said on them: `open` makes what reads each. Frames that ask for
+work and bring none - pings, settings, resets - are paid from a purse that fills slowly, and faster
+while rpcs are answered. A caller whose purse is empty is sent away.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from dragoman.http.deadlines import (
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.frames import HEAD_BYTES, LARGEST_WINDOW, frame, number_frame
 from dragoman.http.grpc.front import ServedConnection, TakenConnection
-from dragoman.http.grpc.header_blocks import MOST_BYTES, ConnectionFault, HeaderReader
-from dragoman.http.request import MAX_HEADER_BYTES, Headers
+from dragoman.http.grpc.header_blocks import MOST_BYTES, ConnectionFault, HeaderBlock, HeaderReader
+from dragoman.http.request import MAX_HEADER_BYTES
 
 # Streams of one connection that are open at once.
 MOST_STREAMS = 100
@@ -39,6 +39,10 @@ _PER_SECOND = 100.0
 _PER_WRITE, _PER_STREAM = 2.0, 8.0
 # A stream that is given up before it was answered costs more than a frame.
 _GIVEN_UP = 5.0
+# So do headers that are refused, and had to be read.
+_TOO_LARGE = 20.0
+# Headers up to this length cost nothing; a kilobyte more costs as much as a frame.
+_CHEAP_BLOCK = 8 * 1024
 _OUR_PING = b"dragoman"
 _SETTINGS = frames.settings_frame(
     {
@@ -196,7 +200,7 @@ class Http2Connection(ServedConnection):
     def __init__(
         self,
         connection: TakenConnection,
-        open: Callable[[Http2Stream, Headers], StreamReader],
+        open: Callable[[Http2Stream, HeaderBlock], StreamReader],
         on_lost: Callable[[], None],
     ) -> None:
         self._connection = connection
@@ -474,7 +478,11 @@ class Http2Connection(ServedConnection):
     def _on_block(self, id: int, block: bytes, *, ends: bool) -> None:
         if len(block) > MOST_BYTES:
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
-        headers = self._headers.read(block)
+        if len(block) > _CHEAP_BLOCK:
+            self.pay((len(block) - _CHEAP_BLOCK) / 1_024)
+        found = self._headers.read(block)
+        if found.is_too_large:
+            self.pay(_TOO_LARGE)
         stream = self._streams.get(id)
         if stream is not None:
             # Trailers, which say nothing to us.
@@ -495,7 +503,7 @@ class Http2Connection(ServedConnection):
         stream = Http2Stream(self, id, self._heard_at)
         stream.is_ended = ends
         self._streams[id] = stream
-        stream.reader = self._open(stream, headers)
+        stream.reader = self._open(stream, found)
         if ends and not stream.is_gone:
             stream.reader.end()
 

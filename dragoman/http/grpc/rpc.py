@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from dragoman.http.grpc.frames import PROTOCOL_ERROR
-from dragoman.http.grpc.front import Origin
-from dragoman.http.grpc.header_blocks import are_well_formed, written
+from dragoman.http.grpc.front import RpcOrigin
+from dragoman.http.grpc.header_blocks import HeaderBlock, are_well_formed, written
 from dragoman.http.grpc.http2 import Http2Stream
-from dragoman.http.request import MAX_HEADERS, Headers
+from dragoman.http.request import Headers
 from dragoman.transports.grpc.statuses import CODES
 
 logger = logging.getLogger("dragoman")
@@ -48,7 +48,7 @@ class RpcHandler(NamedTuple):
     """What answers an rpc."""
 
     # Raises `RpcFailure`.
-    answer: Callable[["Rpc"], Awaitable[None]]
+    answer: Callable[["ServedRpc"], Awaitable[None]]
     # Whether it begins before the caller has said all, and reads message by message.
     is_conversation: bool = False
 
@@ -61,14 +61,14 @@ def framed(message: bytes) -> bytes:
     return b"\0%b%b" % (len(message).to_bytes(4), message)
 
 
-class Rpc:
+class ServedRpc:
     """One rpc under way: it takes what its caller says, and is what an answer is written to."""
 
     def __init__(
         self,
         stream: Http2Stream,
-        headers: Headers,
-        origin: Origin,
+        block: HeaderBlock,
+        origin: RpcOrigin,
         find: FindHandler,
         most_bytes: int,
     ) -> None:
@@ -88,19 +88,18 @@ class Rpc:
         self._task: asyncio.Task[None] | None = None
         self._handler: RpcHandler | None = None
         try:
-            self._begin(headers, find)
+            self._begin(block, find)
         except RpcFailure as failure:
             self.fail(failure)
 
-    def _begin(self, headers: Headers, find: FindHandler) -> None:
-        if not are_well_formed(headers):
+    def _begin(self, block: HeaderBlock, find: FindHandler) -> None:
+        if not are_well_formed(block.headers):
             self._stream.reset(PROTOCOL_ERROR)
             return
-        if len(headers) > MAX_HEADERS:
-            # To be refused, but they had to be read.
-            self._stream.connection.pay(len(headers) / 4)
+        if block.is_too_large:
+            raise RpcFailure("RESOURCE_EXHAUSTED", "The metadata is too large")
         method = kind = b""
-        for header in headers:
+        for header in block.headers:
             name, value = header
             if name == b":path":
                 self.path = value.decode("latin-1")

@@ -10,11 +10,11 @@ from dragoman.dialects.errors import Table
 from dragoman.errors import MethodNotFound, Overloaded
 from dragoman.http.admission import Admission
 from dragoman.http.grpc.exchange import App, RpcExchange, RpcOutcome
-from dragoman.http.grpc.front import Origin, TakenConnection
+from dragoman.http.grpc.front import RpcOrigin, TakenConnection
+from dragoman.http.grpc.header_blocks import HeaderBlock
 from dragoman.http.grpc.http2 import Http2Connection, Http2Stream
-from dragoman.http.grpc.rpc import Rpc, RpcFailure, RpcHandler, framed
-from dragoman.http.grpc.services import Health, Reflection
-from dragoman.http.request import Headers
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, framed
+from dragoman.http.grpc.services import HealthService, ReflectionService
 from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
 from dragoman.transports.grpc.routing import addressed
@@ -32,10 +32,10 @@ class A2ARpcServer:
         self._admission = admission
         self._most_bytes = settings.http.max_body_bytes
         self._services = _services(settings)
-        self._health = Health(self._services)
+        self._health = HealthService(self._services)
         self._handlers = dict(self._health.handlers)
         if reflects:
-            self._handlers |= Reflection([*self._services, Health.SERVICE]).handlers
+            self._handlers |= ReflectionService([*self._services, HealthService.SERVICE]).handlers
         for version in (V1, V0):
             for name in version.schema.rpcs:
                 path = f"/{version.schema.service}/{name}"
@@ -44,12 +44,12 @@ class A2ARpcServer:
                     self._handlers[path] = handler
 
     def serve(
-        self, connection: TakenConnection, origin: Origin, on_lost: Callable[[], None]
+        self, connection: TakenConnection, origin: RpcOrigin, on_lost: Callable[[], None]
     ) -> Http2Connection:
         """Return what takes a connection, behind its preface."""
 
-        def opened(stream: Http2Stream, headers: Headers) -> Rpc:
-            return Rpc(stream, headers, origin, self._find, self._most_bytes)
+        def opened(stream: Http2Stream, block: HeaderBlock) -> ServedRpc:
+            return ServedRpc(stream, block, origin, self._find, self._most_bytes)
 
         return Http2Connection(connection, opened, on_lost)
 
@@ -76,7 +76,7 @@ class A2ARpcServer:
             return None
         return RpcHandler(partial(self._answer, called, is_below))
 
-    async def _answer(self, called: CalledRpc, is_below: bool, rpc: Rpc) -> None:
+    async def _answer(self, called: CalledRpc, is_below: bool, rpc: ServedRpc) -> None:
         request = rpc.request()
         path = rpc.path if is_below else addressed(called, request) + rpc.path
         exchange = RpcExchange(path, rpc.metadata, request, rpc.origin, rpc)

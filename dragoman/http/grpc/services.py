@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from dragoman.http.grpc.rpc import Rpc, RpcFailure, RpcHandler, framed
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, framed
 from dragoman.transports.grpc.classes import POOL
 
 
-class Health:
+class HealthService:
     """`grpc.health.v1.Health`, for everyone."""
 
     SERVICE: ClassVar = "grpc.health.v1.Health"
@@ -30,13 +30,13 @@ class Health:
         """Say from here on that nothing is served."""
         self._is_stopping.set()
 
-    async def _check(self, rpc: Rpc) -> None:
+    async def _check(self, rpc: ServedRpc) -> None:
         service = _asked(rpc)
         if service not in self._services:
             raise RpcFailure("NOT_FOUND", "There is no such service")
         await rpc.finish(self._status(service), ())
 
-    async def _watch(self, rpc: Rpc) -> None:
+    async def _watch(self, rpc: ServedRpc) -> None:
         service = _asked(rpc)
         await rpc.write(self._status(service))
         await self._is_stopping.wait()
@@ -51,7 +51,7 @@ class Health:
         return framed(kinds(status=status).SerializeToString())
 
 
-class Reflection:
+class ReflectionService:
     """`grpc.reflection.v1alpha.ServerReflection`."""
 
     def __init__(self, services: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class Reflection:
         self._names = [*services, name]
         self._servicer: Any = None
 
-    async def _answer(self, rpc: Rpc) -> None:
+    async def _answer(self, rpc: ServedRpc) -> None:
         if self._servicer is None:
             # It loads grpcio, which nothing else here needs.
             reflection = await asyncio.to_thread(_load_reflection)
@@ -78,7 +78,7 @@ def _load_reflection() -> Any:
     return reflection
 
 
-async def _questions(rpc: Rpc) -> AsyncGenerator[Any]:
+async def _questions(rpc: ServedRpc) -> AsyncGenerator[Any]:
     from grpc_reflection.v1alpha import reflection_pb2
 
     kind: Any = vars(reflection_pb2)["ServerReflectionRequest"]
@@ -86,7 +86,7 @@ async def _questions(rpc: Rpc) -> AsyncGenerator[Any]:
         yield _parsed(kind(), data)
 
 
-def _asked(rpc: Rpc) -> str:
+def _asked(rpc: ServedRpc) -> str:
     """Return the service that a question about health names."""
     question: Any = vars(health_pb2)["HealthCheckRequest"]()
     return _parsed(question, rpc.request()).service
@@ -96,5 +96,5 @@ def _parsed(message: Any, data: bytes) -> Any:
     try:
         message.ParseFromString(data)
     except DecodeError:
-        raise RpcFailure("INVALID_ARGUMENT", "The request is not the message it should be") from None
+        raise RpcFailure("INVALID_ARGUMENT", "The request is not that message") from None
     return message

@@ -13,7 +13,7 @@ from dragoman.dialects import errors
 from dragoman.dialects.reading import Object
 from dragoman.errors import A2AError, InternalError, Overloaded
 from dragoman.http.grpc.exchange import App, RpcExchange
-from dragoman.http.grpc.front import PREFACE, GrpcFront, Origin, RpcServer, TakenConnection
+from dragoman.http.grpc.front import PREFACE, GrpcFront, RpcOrigin, RpcServer, TakenConnection
 from dragoman.http.request import Scope
 from dragoman.model.card import RESUME_URI
 from dragoman.security.json_values import MAX_VALUES
@@ -40,7 +40,7 @@ class JsonRpcs:
         """Have a connection answered, of which this has come."""
         scheme = "https" if is_secure else "http"
         client = connection.transport.get_extra_info("peername")
-        self._front.begin(connection, Origin(client[:2], None, scheme, None), data)
+        self._front.begin(connection, RpcOrigin(client[:2], None, scheme, None), data)
 
     async def stop(self) -> None:
         """End all rpcs and connections."""
