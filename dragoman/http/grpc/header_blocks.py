@@ -7,7 +7,6 @@ nothing of it is kept.
 
 import re
 from collections import deque
-from typing import NamedTuple
 
 from hpack import HPACKError
 from hpack.huffman_table import decode_huffman
@@ -38,12 +37,17 @@ class ConnectionFault(Exception):
         self.code = code
 
 
-class HeaderBlock(NamedTuple):
-    """The headers of a block, which are not to be changed."""
+class HeaderBlock:
+    """The headers of a block. Requests that begin alike share it: it is not to be changed."""
 
-    headers: Headers
-    # Whether there are too many, and some are missing here.
-    is_too_large: bool
+    __slots__ = ("headers", "is_too_large", "meaning")
+
+    def __init__(self, headers: Headers, *, is_too_large: bool) -> None:
+        self.headers = headers
+        # Whether there are too many, and some are missing here.
+        self.is_too_large = is_too_large
+        # What was made of them by who read them first.
+        self.meaning: object = None
 
 
 class HeaderReader:
@@ -100,7 +104,7 @@ class HeaderReader:
             if size <= MAX_HEADER_BYTES and len(headers) <= MAX_HEADERS:
                 headers.append(field)
         is_too_large = size > MAX_HEADER_BYTES or len(headers) > MAX_HEADERS
-        return HeaderBlock(headers, is_too_large)
+        return HeaderBlock(headers, is_too_large=is_too_large)
 
     def _field(self, index: int) -> tuple[bytes, bytes]:
         if index > len(_STATIC):

@@ -61,6 +61,54 @@ def framed(message: bytes) -> bytes:
     return b"\0%b%b" % (len(message).to_bytes(4), message)
 
 
+class RpcHead(NamedTuple):
+    """What the headers of an rpc say."""
+
+    path: str
+    metadata: Headers
+    # Seconds that its caller waits; None: as long as it takes.
+    seconds: float | None
+    # None: this is not gRPC.
+    handler: RpcHandler | None
+
+
+def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
+    """Return what headers say that are well formed; raises `RpcFailure`."""
+    if block.is_too_large:
+        raise RpcFailure("RESOURCE_EXHAUSTED", "The metadata is too large")
+    method = path = kind = b""
+    metadata: Headers = []
+    seconds: float | None = None
+    for header in block.headers:
+        name, value = header
+        if name == b":path":
+            path = value
+        elif name == b":method":
+            method = value
+        elif name == b"content-type":
+            kind = value
+        elif name == b"grpc-timeout":
+            seconds = _seconds(value)
+        elif name.endswith(b"-bin"):
+            metadata.append((name, _unpacked(value)))
+        elif not name.startswith((b":", b"grpc-")) and name not in _OF_GRPC:
+            metadata.append(header)
+    text = path.decode("latin-1")
+    if method != b"POST" or not kind.startswith(_KIND):
+        return RpcHead(text, metadata, seconds, None)
+    handler = find(text)
+    if handler is None:
+        raise RpcFailure("UNIMPLEMENTED", "There is no such rpc")
+    return RpcHead(text, metadata, seconds, handler)
+
+
+def _seconds(text: bytes) -> float:
+    found = _TIMEOUT.match(text)
+    if found is None:
+        raise RpcFailure("INTERNAL", "The timeout cannot be read")
+    return int(found[1]) * _UNITS[found[2]]
+
+
 class ServedRpc:
     """One rpc under way: it takes what its caller says, and is what an answer is written to."""
 
@@ -93,43 +141,22 @@ class ServedRpc:
             self.fail(failure)
 
     def _begin(self, block: HeaderBlock, find: FindHandler) -> None:
-        if not are_well_formed(block.headers):
-            self._stream.reset(PROTOCOL_ERROR)
-            return
-        if block.is_too_large:
-            raise RpcFailure("RESOURCE_EXHAUSTED", "The metadata is too large")
-        method = kind = b""
-        for header in block.headers:
-            name, value = header
-            if name == b":path":
-                self.path = value.decode("latin-1")
-            elif name == b":method":
-                method = value
-            elif name == b"content-type":
-                kind = value
-            elif name == b"grpc-timeout":
-                self._limit(value)
-            elif name.endswith(b"-bin"):
-                self.metadata.append((name, _unpacked(value)))
-            elif not name.startswith((b":", b"grpc-")) and name not in _OF_GRPC:
-                self.metadata.append(header)
-        if method != b"POST" or not kind.startswith(_KIND):
-            # Not gRPC, so its caller is told in words of HTTP.
+        head = block.meaning
+        if not isinstance(head, RpcHead):
+            if not are_well_formed(block.headers):
+                self._stream.reset(PROTOCOL_ERROR)
+                return
+            head = block.meaning = head_of(block, find)
+        self.path, self.metadata, seconds, self._handler = head
+        if self._handler is None:
+            # Its caller is told in words of HTTP.
             self._stream.send_headers(_NOT_GRPC, ends=True)
             return
-        self._handler = find(self.path)
-        if self._handler is None:
-            raise RpcFailure("UNIMPLEMENTED", "There is no such rpc")
+        if seconds is not None:
+            self._deadline = self._loop.time() + seconds
+            self._timer = self._loop.call_at(self._deadline, self._expire)
         if self._handler.is_conversation:
             self._start()
-
-    def _limit(self, text: bytes) -> None:
-        found = _TIMEOUT.match(text)
-        if found is None:
-            raise RpcFailure("INTERNAL", "The timeout cannot be read")
-        seconds = int(found[1]) * _UNITS[found[2]]
-        self._deadline = self._loop.time() + seconds
-        self._timer = self._loop.call_at(self._deadline, self._expire)
 
     # What the caller says
 
