@@ -91,6 +91,9 @@ class RpcConnection(asyncio.Protocol):
             found = self._headers.read(body)
             if flags & frames.END_STREAM and answer is not None:
                 del self._open[stream]
+                if answer.done.done():
+                    # Its caller has given up, for another one failed.
+                    return
                 if _OK in found.headers:
                     answer.done.set_result(bytes(answer.data))
                 else:
