@@ -51,6 +51,10 @@ class JsonRpcs:
 
     async def _answer(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
         exchange: RpcExchange = scope["extensions"]["grpc"]
+        # What comes before the service is a tenant that is the path of an agent; it is said in the
+        # request as well.
+        service, name = scope["path"].rsplit("/", 2)[-2:]
+        scope = scope | {"path": f"/{service}/{name}"}
         answer = _JsonAnswer(exchange, scope, send)
         request = (await receive())["body"]
         try:

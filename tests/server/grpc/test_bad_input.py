@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import grpc
 import grpc.aio
 import pytest
+from harness.frames import HEAD, SETTINGS, frame, head, next_frame
 from harness.rpcs import Rpcs, message, rpcs_to, talking
 from harness.waiting import within
 
@@ -124,19 +125,6 @@ async def ended(rpcs: Rpcs, name: str, data: bytes) -> str:
     return "OK"
 
 
-SETTINGS = bytes(3) + b"\x04" + bytes(5)
-
-
-def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    return (
-        struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
-    )
-
-
-# A request as HPACK has it, without a table: POST, a path, and what gRPC wants.
-HEAD = b"\x83\x86\x04\x0a/lf.a2a.v1\x01\x01x\x0f\x10\x10application/grpc\x00\x02te\x08trailers"
-_PATH = b"/lf.a2a.v1.A2AService/ListTasks"
-LIST_TASKS = HEAD.replace(b"\x0a/lf.a2a.v1", bytes([len(_PATH)]) + _PATH)
 ABUSES = {
     "rapid resets": b"".join(
         frame(1, 4, 2 * n + 1, HEAD) + frame(3, 0, 2 * n + 1, bytes([0, 0, 0, 8]))
@@ -192,8 +180,9 @@ async def test_headers_that_do_not_end_end_the_connection(server: ServerProcess)
 
 @pytest.mark.parametrize("step", [1, 7, 1_000])
 async def test_frames_are_read_however_they_are_cut(server: ServerProcess, step: int) -> None:
-    request = frame(1, 4, 1, LIST_TASKS) + frame(0, 0, 1, bytes(3)) + frame(0, 1, 1, bytes(2))
-    padded = frame(1, 4 | 8 | 32, 3, b"\x02" + bytes(5) + LIST_TASKS + bytes(2))
+    listing = head("ListTasks")
+    request = frame(1, 4, 1, listing) + frame(0, 0, 1, bytes(3)) + frame(0, 1, 1, bytes(2))
+    padded = frame(1, 4 | 8 | 32, 3, b"\x02" + bytes(5) + listing + bytes(2))
     data = PREFACE + SETTINGS + frame(0xEE, 0, 0, bytes(90)) + request + padded
     data += frame(0, 1 | 8, 3, b"\x04" + bytes(5) + bytes(4))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -215,10 +204,3 @@ async def drained(reader: asyncio.StreamReader) -> None:
             pass
     except OSError:
         return
-
-
-async def next_frame(reader: asyncio.StreamReader) -> tuple[int, int, int, bytes]:
-    """Return the kind, the flags, the stream and the body of the next frame."""
-    head = await within(reader.readexactly(9))
-    body = await within(reader.readexactly(int.from_bytes(head[:3])))
-    return head[3], head[4], int.from_bytes(head[5:]), body
