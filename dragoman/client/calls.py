@@ -257,6 +257,11 @@ class AgentCalls:
         return self._line.fetched.raw
 
     @property
+    def card_origin(self) -> str:
+        """Where the card came from, once it was read; empty: from no server."""
+        return self._line.fetched.origin
+
+    @property
     def origins(self) -> Origins:
         """Where credentials may go, once the card was read."""
         return self._line.origins
