@@ -63,6 +63,7 @@ _TABLE = [
     _row("/agents/{name}", agent.send, is_form=True),
     _row("/agents/{name}/probe", agent.probe, is_form=True),
     _row("/agents/{name}/accept", agent.accept, is_form=True),
+    _row("/agents/{name}/refuse", agent.refuse, is_form=True),
     _row("/agents/{name}/pause", agent.pause, is_form=True),
     _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),

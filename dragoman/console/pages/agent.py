@@ -193,6 +193,12 @@ async def accept(visit: Visit) -> Answer:
     return await _act(visit, "POST", "/accept", {"digest": visit.field("digest")}, "Accepted.")
 
 
+async def refuse(visit: Visit) -> Answer:
+    """Drop the card that is held."""
+    digest = {"digest": visit.field("digest")}
+    return await _act(visit, "POST", "/refuse", digest, "Refused: the card before stays in force.")
+
+
 async def pause(visit: Visit) -> Answer:
     """Have it get no further tasks."""
     paused = {"isPaused": True}

@@ -138,6 +138,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     pending_card: dict[str, Any] | None = None
     pending_reason: str | None = None
     pending_digest: str | None = None
+    # For the owner and operators: when a later card came into force or was held.
+    card_changed_at: str | None = None
     # For the owner and operators: the other callers that may use it; empty: all.
     callers: list[str] = []
     # For the owner and operators, of an agent that is not online: why the last check did not reach
@@ -158,7 +160,7 @@ class AgentPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Which card is accepted: the `pending_digest` of the one that the owner read."""
+    """Which card is accepted or refused: the `pending_digest` of the one that the owner read."""
 
     digest: Annotated[str, Meta(min_length=64, max_length=64)]
 
@@ -224,6 +226,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         pending_card=agent.pending if is_known else None,
         pending_reason=(agent.pending_reason or None) if is_known else None,
         pending_digest=digest(agent.pending) if is_known and agent.pending is not None else None,
+        card_changed_at=_instant(agent.card_changed_at) if is_known else None,
         callers=agent.callers if is_known else [],
         status_reason=_absence(ask, agent) if is_known else None,
         circuits=_circuits(ask, agent) if is_known else [],

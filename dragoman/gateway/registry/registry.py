@@ -233,10 +233,26 @@ class Registry:
     ) -> Registered:
         """Put the held card in force, if it is the one of this digest; return the agent."""
         agent = self._owned(ref, owner, operator)
-        act = "agent.card.accept"
+        return await self._decided(agent, digest, owner, "agent.card.accept", card_pinning.accepted)
+
+    async def refuse(
+        self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
+    ) -> Registered:
+        """Drop the held card, if it is the one of this digest; return the agent."""
+        agent = self._owned(ref, owner, operator)
+        return await self._decided(agent, digest, owner, "agent.card.refuse", card_pinning.refused)
+
+    async def _decided(
+        self,
+        agent: Registered,
+        digest: str,
+        owner: Principal,
+        act: str,
+        decide: Callable[[Registered, str], Registered],
+    ) -> Registered:
         try:
             return await self._agents.edit(
-                agent.id, lambda one: card_pinning.accepted(one, digest), act=act, who=owner
+                agent.id, lambda one: decide(one, digest), act=act, who=owner
             )
         except A2AError as error:
             object = f"{agent.id} {agent.name}"
