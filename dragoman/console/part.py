@@ -22,8 +22,8 @@ from dragoman.errors import A2AError
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
 from dragoman.security.jwt.code_flow import SignInFailed
-from dragoman.server.ended_sessions import EndedSessions
 from dragoman.server.site import AppPart, Site
+from dragoman.server.store_marks import ended_sessions
 
 logger = logging.getLogger("dragoman")
 
@@ -57,7 +57,7 @@ class ConsolePart(AppPart):
         if not site.settings.server.console or not is_safe:
             return
         self._site = site
-        self._sessions = Sessions(lambda: site.store.secret, EndedSessions(site.store))
+        self._sessions = Sessions(lambda: site.store.secret, ended_sessions(site.store))
         self._issuer: IssuerLogin | None = None
         security = site.settings.security
         if "oidc" in site.settings.ways() and security.oidc_client_id:

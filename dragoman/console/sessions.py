@@ -18,7 +18,7 @@ import msgspec
 
 from dragoman.http.guard import LOCAL_NAMES
 from dragoman.http.request import Headers, HttpRequest
-from dragoman.server.ended_sessions import EndedSessions
+from dragoman.server.store_marks import StoreMarks
 
 LASTS_SECONDS = 8 * 3600
 # A browser drops a cookie of more than 4,096 bytes; sealing makes a third more of it.
@@ -54,7 +54,7 @@ class Sessions:
     def __init__(
         self,
         secret: Callable[[], bytes],
-        ended: EndedSessions,
+        ended: StoreMarks,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._secret = secret

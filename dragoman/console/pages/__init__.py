@@ -77,6 +77,7 @@ _TABLE = [
     _row("/money/refund", money.refund, is_form=True),
     _row("/money/resolve", money.resolve, is_form=True),
     _row("/system", system.show),
+    _row("/system/processes/{number}/drain", system.drain, is_form=True),
     _row("/system/keys/{id}/revoke", system.revoke_key, is_form=True),
     _row("/docs", docs.show),
     _row("/docs", docs.send, is_form=True),
