@@ -148,7 +148,9 @@ def parts(found: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
         if "text" in part:
             shown.append({"kind": "text", "text": part["text"]})
         elif "data" in part:
-            shown.append({"kind": "data", "value": part["data"]})
+            # What a question is made of is drawn as its form, and is of use to programs alone.
+            is_form = isinstance(part["data"], dict) and "requestId" in part["data"]
+            shown.append({"kind": "request" if is_form else "data", "value": part["data"]})
         elif "url" in part:
             shown.append({"kind": "url", "url": part["url"], "is_web": _is_web(part["url"])})
         else:

@@ -87,8 +87,8 @@ async def list_processes(ask: OperatorAsk) -> ProcessItems:
 async def drain_process(ask: OperatorAsk) -> Done:
     """Have a process end in good order, and leave its tasks to others.
 
-    It takes nothing more, and answers what it has begun. Whatever started it may start another one: a supervisor of the system, or the parent of several
-    workers, which does."""
+    It takes nothing more, and answers what it has begun. Whatever started it may start another one:
+    a supervisor of the system, or the parent of several workers, which does."""
     name = ask.path["id"]
     living = {str(one.number) for one in await ask.store.workers() if one.state == "live"}
     if name not in living:
