@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
         self._app = app
         self._on_ready = on_ready
         self._line = line
-        app.site.on_broken = self._end
+        app.site.end_process = self._end
 
     def _end(self) -> None:
         """Stop serving, as a signal would."""
