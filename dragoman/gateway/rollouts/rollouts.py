@@ -316,7 +316,8 @@ class Rollouts:
         """Return a rollout with the tasks that ended since."""
         for event in await self._trust.after(found.position, _READ):
             found = replace(found, position=event.number)
-            if event.agent == agent.id and event.type in OUTCOMES:
+            is_since = event.at >= row.made_at
+            if is_since and event.agent == agent.id and event.type in OUTCOMES:
                 found = await self._seen(row, found, agent, event)
         return found
 
