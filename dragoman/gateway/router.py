@@ -135,6 +135,8 @@ class Router:
     def canary(self, agent_id: str, task_id: str, requester: Principal) -> str:
         """Return the id of the new version that does a task in an agent's place; empty: none does,
         or it cannot be called. Only tasks that are safe to repeat are given to one."""
+        if not self.canaries.has(agent_id):
+            return ""
         candidate = self.get(self.canaries.candidate(agent_id, task_id))
         agent = self.get(agent_id)
         if candidate is None or agent is None or not agent.repeatable:

@@ -36,14 +36,14 @@ _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the roll
 
 @command("start")
 @click.argument("agent", metavar="AGENT", help="The agent: its name or id.")
-@click.argument("version", metavar="VERSION", help="Its new version, registered: its name or id.")
+@click.argument("candidate", metavar="CANDIDATE", help="Its new version: its name or id.")
 @own(
     "--mode",
     type=click.Choice(["shadow", "canary"]),
     default="shadow",
     in_environment=False,
     metavar="<shadow|canary>",
-    help="shadow: a copy goes to VERSION, AGENT answers; canary: VERSION answers (shadow).",
+    help="shadow: a copy goes to CANDIDATE, AGENT answers; canary: CANDIDATE answers (shadow).",
 )
 @own(
     "--share",
@@ -110,7 +110,7 @@ def start(
     run: Invocation,
     api: GatewayApi,
     agent: str,
-    version: str,
+    candidate: str,
     mode: str,
     share: str,
     max_distance: float,
@@ -121,14 +121,14 @@ def start(
     failures: str,
     within: int,
 ) -> None:
-    """Give a share of the tasks of AGENT to VERSION, too or instead.
+    """Give a share of the tasks of AGENT to CANDIDATE, too or instead.
 
-    Both are registered agents of yours. AGENT has to be registered as safe to repeat. VERSION gets
-    no other tasks from here on.
+    Both are registered agents of yours. AGENT has to be safe to repeat (--repeatable). CANDIDATE
+    gets no other tasks from here on.
     """
     body: dict[str, Any] = {
         "agentId": agent,
-        "candidateId": version,
+        "candidateId": candidate,
         "mode": mode,
         "share": _part(share, "--share"),
         "maxDistance": max_distance,

@@ -66,6 +66,8 @@ _TABLE = [
     _row("/agents/{name}/pause", agent.pause, is_form=True),
     _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/promote", agent.promote, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/rollback", agent.roll_back, is_form=True),
     _row("/delivery", delivery.show),
     _row("/delivery/drop", delivery.drop, is_form=True),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),

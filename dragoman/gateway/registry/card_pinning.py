@@ -107,6 +107,7 @@ def registered(agent: Registered, said: Registration) -> Registered:
         agent,
         dialect=said.dialect,
         is_default=said.is_default,
+        is_paused=said.is_paused,
         keep_message_ids=said.keep_message_ids,
         refresh=said.refresh,
         credential=said.credential.kind if said.credential else "",

@@ -19,7 +19,7 @@ from dragoman.stores.memory.gateway import MemoryGatewayStore
 from tests.gateway.gateway_site import GatewaySite
 
 OWNER = Principal("", "olga")
-Answer = Callable[[str, Turn], Any]
+Answer = Callable[[str, Any], Any]
 
 
 class Greeter:
@@ -87,9 +87,11 @@ class Stage(GatewaySite):
 
 
 @asynccontextmanager
-async def versions() -> AsyncGenerator[tuple[Greeter, Greeter]]:
+async def versions(
+    old_title: str = "Greeter", new_title: str = "Greeter Two"
+) -> AsyncGenerator[tuple[Greeter, Greeter]]:
     """Serve the old and the new version."""
-    old, new = Greeter("Greeter"), Greeter("Greeter Two")
+    old, new = Greeter(old_title), Greeter(new_title)
     async with serving(old.agent) as first, serving(new.agent) as second:
         old.url, new.url = first.url, second.url
         yield old, new
