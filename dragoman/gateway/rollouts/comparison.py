@@ -20,7 +20,7 @@ _MOST_MEMBERS = 200
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class AnswerDifference(msgspec.Struct, frozen=True):
     """How two answers differ."""
 
     # Whether both are made of the same: artifacts, kinds of parts, members and types of data.
@@ -29,9 +29,9 @@ class Comparison(msgspec.Struct, frozen=True):
     distance: float
 
 
-def compare(before: Task, after: Task) -> Comparison:
+def compare(before: Task, after: Task) -> AnswerDifference:
     """Return how the answer of a new version differs from that of the old one."""
-    return Comparison(
+    return AnswerDifference(
         _structure(before) == _structure(after), distance(content(before), content(after))
     )
 

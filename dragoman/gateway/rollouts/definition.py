@@ -69,7 +69,7 @@ class VersionFigures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RolloutCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was counted: each task once."""
 
     old: VersionFigures = VersionFigures()
@@ -89,7 +89,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: int = 0
     skipped: int = 0
 
-    def plus(self, result: Result, distance: float | None) -> "Figures":
+    def plus(self, result: Result, distance: float | None) -> "RolloutCounts":
         """Return them with one more task that was judged."""
         changes: dict[str, float] = {result: getattr(self, result) + 1, "judged": self.judged + 1}
         if distance is not None:
@@ -97,7 +97,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(self, **changes)
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OpenSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task that is yet to be judged."""
 
     # Its number in the store, and its id.
@@ -134,21 +134,23 @@ class RolloutDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     reason: str = ""
     # The last event of trust that was looked at: each ended task is one of these.
     position: int = 0
-    open: list[Sample] = []
+    open: list[OpenSample] = []
     recent: list[Judged] = []
-    figures: Figures = Figures()
+    figures: RolloutCounts = RolloutCounts()
 
-    def with_sample(self, sample: Sample) -> "RolloutDefinition":
+    def with_sample(self, sample: OpenSample) -> "RolloutDefinition":
         """Return it with a task to judge, or with one more that was dropped."""
         if len(self.open) < MOST_OPEN:
             return replace(self, open=[*self.open, sample])
         return replace(self, figures=replace(self.figures, dropped=self.figures.dropped + 1))
 
-    def replaced(self, sample: Sample) -> "RolloutDefinition":
+    def replaced(self, sample: OpenSample) -> "RolloutDefinition":
         """Return it after one more step with a sample."""
         return replace(self, open=[sample if one.task == sample.task else one for one in self.open])
 
-    def without(self, sample: Sample, *, skipped: int = 0, dropped: int = 0) -> "RolloutDefinition":
+    def without(
+        self, sample: OpenSample, *, skipped: int = 0, dropped: int = 0
+    ) -> "RolloutDefinition":
         """Return it without a sample that cannot be judged."""
         counted = replace(
             self.figures,
@@ -157,7 +159,7 @@ class RolloutDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         )
         return replace(self, open=self._others(sample), figures=counted)
 
-    def judged(self, sample: Sample, result: Result, reason: str = "") -> "RolloutDefinition":
+    def judged(self, sample: OpenSample, result: Result, reason: str = "") -> "RolloutDefinition":
         """Return it after a sample was judged."""
         judged = Judged(
             task_id=sample.task_id,
@@ -182,7 +184,7 @@ class RolloutDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         new = self.figures.new.plus(ms, is_done=is_done)
         return replace(self, figures=replace(self.figures, new=new))
 
-    def _others(self, sample: Sample) -> list[Sample]:
+    def _others(self, sample: OpenSample) -> list[OpenSample]:
         return [one for one in self.open if one.task != sample.task]
 
 

@@ -10,10 +10,10 @@ from dragoman.gateway.api.asking import Paged, is_operator, note, viewer_of
 from dragoman.gateway.api.envelope import ApiRefused, Code
 from dragoman.gateway.api.table import Ask, EndpointTable
 from dragoman.gateway.rollouts.definition import (
-    Figures,
     Judged,
     Mode,
     NewRollout,
+    RolloutCounts,
     RolloutRule,
     State,
     VersionFigures,
@@ -207,7 +207,7 @@ def _name(ask: Ask, id: str) -> str | None:
     return None if agent is None else agent.name
 
 
-def _figures(counted: Figures, open: int) -> RolloutFigures:
+def _figures(counted: RolloutCounts, open: int) -> RolloutFigures:
     judged, compared = counted.judged, counted.compared
     return RolloutFigures(
         old=_version(counted.old),

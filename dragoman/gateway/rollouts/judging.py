@@ -13,7 +13,7 @@ from dragoman.engine.running.replay import Replay, read_replay
 from dragoman.errors import A2AError, Overloaded, RateLimited, StoreRefused, TaskNotFound
 from dragoman.gateway.rollouts.comparison import compare
 from dragoman.gateway.rollouts.copies import copy_of, milliseconds, question, reason_of, verdict
-from dragoman.gateway.rollouts.definition import MOST_OPEN, Result, RolloutDefinition, Sample
+from dragoman.gateway.rollouts.definition import MOST_OPEN, OpenSample, Result, RolloutDefinition
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, ContextId, Principal, TaskId
 from dragoman.model.message import Metadata
@@ -40,7 +40,7 @@ class Judging:
         self._begun: dict[str, TaskId] = {}
 
     async def judge(
-        self, row: RolloutRow, found: RolloutDefinition, sample: Sample
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
     ) -> RolloutDefinition:
         """Return a rollout after a look at one of its samples."""
         try:
@@ -58,7 +58,7 @@ class Judging:
             return found.without(sample, dropped=1)
 
     async def _look_at_copy(
-        self, row: RolloutRow, found: RolloutDefinition, sample: Sample
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
     ) -> RolloutDefinition:
         copy = await self._copy(row, found, sample)
         if not await self._has_ended(row, copy):
@@ -79,7 +79,7 @@ class Judging:
         return found.replaced(replace(sample, is_answered=True))
 
     async def _look_at_check(
-        self, row: RolloutRow, found: RolloutDefinition, sample: Sample
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
     ) -> RolloutDefinition:
         """Ask the owner's check: about the answers of both, or about a canary's alone."""
         name = f"check-{row.id}-{sample.task}"
@@ -103,20 +103,20 @@ class Judging:
 
     # Tasks
 
-    async def _replay(self, sample: Sample) -> Replay:
+    async def _replay(self, sample: OpenSample) -> Replay:
         """Return what a task began with; raises `_Gone` if a copy could not be the same."""
         replay = await read_replay(self._store, sample.task)
         if replay is None or len(replay.messages) > 1:
             raise _Gone
         return replay
 
-    async def _original(self, sample: Sample) -> Task:
+    async def _original(self, sample: OpenSample) -> Task:
         reading = await read_task(self._store, sample.task)
         if reading is None:
             raise _Gone
         return reading.task
 
-    async def _copy(self, row: RolloutRow, found: RolloutDefinition, sample: Sample) -> Task:
+    async def _copy(self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample) -> Task:
         """Return the copy of a task, begun if it was not."""
         name = f"shadow-{row.id}-{sample.task}"
         copy = await self._known(row, name)

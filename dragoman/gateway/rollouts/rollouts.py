@@ -34,8 +34,8 @@ from dragoman.gateway.registry.registry import Registry
 from dragoman.gateway.rollouts.definition import (
     LONGEST_REASON,
     NewRollout,
+    OpenSample,
     RolloutDefinition,
-    Sample,
     decide,
 )
 from dragoman.gateway.rollouts.judging import Judging
@@ -339,7 +339,7 @@ class Rollouts:
         found = found.seen_old(event.response_ms, is_done=is_done)
         if not is_chosen or found.mode == "canary" or not is_done:
             return found
-        return found.with_sample(Sample(task=event.task, task_id=event.task_id))
+        return found.with_sample(OpenSample(task=event.task, task_id=event.task_id))
 
     async def _went_to(self, number: int) -> list[str]:
         """Return the agents that a task was given to, in order."""
@@ -377,7 +377,7 @@ def _seen_at_canary(
 ) -> RolloutDefinition:
     """Return a rollout after the new version was given a task."""
     found = found.seen_new(event.response_ms, is_done=is_done)
-    sample = Sample(task=event.task, task_id=event.task_id, is_answered=True)
+    sample = OpenSample(task=event.task, task_id=event.task_id, is_answered=True)
     if not is_done:
         return found.judged(sample, "failed", event.reason)
     return found.with_sample(sample) if found.check_agent else found.judged(sample, "agreed")

@@ -12,7 +12,7 @@ from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app, order_rules_of
 from dragoman.gateway.registry.registered import Registered
-from dragoman.gateway.rollouts.definition import Figures, NewRollout, RolloutDefinition
+from dragoman.gateway.rollouts.definition import NewRollout, RolloutCounts, RolloutDefinition
 from dragoman.gateway.rollouts.rollouts import Rollouts, read
 from dragoman.model.identity import LOCAL, Principal
 from dragoman.stores.memory.gateway import MemoryGatewayStore
@@ -74,10 +74,10 @@ class Stage(GatewaySite):
         assert row is not None
         return read(row)
 
-    async def figures_when(self, id: str, is_so: Callable[[Figures], Any]) -> Figures:
+    async def figures_when(self, id: str, is_so: Callable[[RolloutCounts], Any]) -> RolloutCounts:
         """Return the figures of a rollout once they are as they should be."""
 
-        async def look() -> Figures | None:
+        async def look() -> RolloutCounts | None:
             await self.gateway.trust.digest()
             await self.rollouts.sweep()
             counted = (await self.found(id)).figures

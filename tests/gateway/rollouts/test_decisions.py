@@ -10,7 +10,12 @@ from msgspec.structs import replace
 
 from dragoman.gateway.rollouts.comparison import LONGEST, compare, content, distance
 from dragoman.gateway.rollouts.copies import verdict
-from dragoman.gateway.rollouts.definition import Figures, RolloutDefinition, RolloutRule, decide
+from dragoman.gateway.rollouts.definition import (
+    RolloutCounts,
+    RolloutDefinition,
+    RolloutRule,
+    decide,
+)
 from dragoman.gateway.routing.canaries import Canaries, Canary, in_share
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, MessageId, TaskId
@@ -107,7 +112,7 @@ def test_a_canary_does_tasks_of_its_agent_alone() -> None:
     assert table.candidate("a", "t") == ""
 
 
-def ruled(figures: Figures, **more: Any) -> RolloutDefinition:
+def ruled(figures: RolloutCounts, **more: Any) -> RolloutDefinition:
     rule = RolloutRule(**{"least": 10, "agreement": 0.8, "failures": 0.1} | more)
     return RolloutDefinition(
         candidate="c",
@@ -123,31 +128,31 @@ def ruled(figures: Figures, **more: Any) -> RolloutDefinition:
 @pytest.mark.parametrize(
     ("figures", "decision"),
     [
-        (Figures(), None),
-        (Figures(judged=9, agreed=9), None),
-        (Figures(judged=10, agreed=10), "promote"),
-        (Figures(judged=10, agreed=8, text=2), "promote"),
-        (Figures(judged=10, agreed=9, failed=1), "promote"),
-        (Figures(judged=3, agreed=1, text=2), None),
+        (RolloutCounts(), None),
+        (RolloutCounts(judged=9, agreed=9), None),
+        (RolloutCounts(judged=10, agreed=10), "promote"),
+        (RolloutCounts(judged=10, agreed=8, text=2), "promote"),
+        (RolloutCounts(judged=10, agreed=9, failed=1), "promote"),
+        (RolloutCounts(judged=3, agreed=1, text=2), None),
         # It cannot make it any more.
-        (Figures(judged=3, text=3), "rollback"),
-        (Figures(judged=2, failed=2), "rollback"),
-        (Figures(judged=10, agreed=7, text=3), "rollback"),
+        (RolloutCounts(judged=3, text=3), "rollback"),
+        (RolloutCounts(judged=2, failed=2), "rollback"),
+        (RolloutCounts(judged=10, agreed=7, text=3), "rollback"),
     ],
 )
 def test_a_rule_promotes_what_agrees_and_ends_what_cannot_make_it(
-    figures: Figures, decision: str | None
+    figures: RolloutCounts, decision: str | None
 ) -> None:
     found = decide(ruled(figures), 5)
     assert (found and found[0]) == decision
 
 
 def test_too_few_tasks_in_time_end_it_and_no_rule_never_does() -> None:
-    figures = Figures(judged=2, agreed=2)
+    figures = RolloutCounts(judged=2, agreed=2)
     assert decide(ruled(figures, within_seconds=60), 59) is None
     found = decide(ruled(figures, within_seconds=60), 61)
     assert found == ("rollback", "only 2 of 10 tasks came in time")
-    assert decide(replace(ruled(Figures(judged=99, failed=99)), rule=None), 1e9) is None
+    assert decide(replace(ruled(RolloutCounts(judged=99, failed=99)), rule=None), 1e9) is None
 
 
 @pytest.mark.parametrize(
