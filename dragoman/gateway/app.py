@@ -166,7 +166,12 @@ class GatewayPart(AppPart):
         gateway.triggers.start()
         opened.push_async_callback(gateway.triggers.stop)
         gateway.rollouts = Rollouts(
-            gateway.store, gateway.registry, gateway.delivery, gateway.audit, shares=site.shares
+            gateway.store,
+            gateway.registry,
+            gateway.delivery,
+            gateway.audit,
+            shares=site.shares,
+            hooks=site.hooks,
         )
         opened.push_async_callback(gateway.rollouts.stop)
         await gateway.rollouts.start()

@@ -12,7 +12,7 @@ from dragoman.gateway.delivery.outgoing import GATEWAY_ONLY
 from dragoman.gateway.rollouts.comparison import answer_parts
 from dragoman.model import operations as ops
 from dragoman.model.deadline import DEADLINE
-from dragoman.model.identity import ContextId, MessageId, TaskId
+from dragoman.model.identity import ContextId, MessageId, TaskId, made_at
 from dragoman.model.message import Json, Message, Metadata, Part, Role
 from dragoman.model.task import Task, TaskState
 
@@ -90,6 +90,5 @@ def reason_of(shadow: Task) -> str:
 
 def milliseconds(task: Task) -> int:
     """Return the milliseconds that a copy took: our ids begin with the time."""
-    began = int(task.id[:8] + task.id[9:13], 16)
-    ended = datetime.fromisoformat(task.status.timestamp).timestamp() * 1000
-    return max(int(ended) - began, 0)
+    ended = int(datetime.fromisoformat(task.status.timestamp).timestamp() * 1000)
+    return max(ended - (made_at(task.id) or ended), 0)

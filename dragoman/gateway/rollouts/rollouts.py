@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dragoman.egress.targets import read_target
 from dragoman.egress.tunnels import is_joined
 from dragoman.engine.engine import Engine
+from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.log import READ_AT_ONCE
 from dragoman.errors import (
     InvalidParams,
@@ -81,6 +82,7 @@ class Rollouts:
         audit: Audit,
         *,
         shares: Shares | None = None,
+        hooks: Sequence[EventHooks] = (),
         clock: Clock | None = None,
     ) -> None:
         self._store = store
@@ -91,8 +93,8 @@ class Rollouts:
         self._is_idempotent = context.settings.engine.idempotency
         self._audit = audit
         self._clock = clock or SystemClock()
-        # Without hooks: what they tell of is told once, of the caller's task.
-        self.engine = Engine(Shadows(context), store, context.settings, shares=shares)
+        # With hooks: what they hide of an answer is not to be recorded of a copy either.
+        self.engine = Engine(Shadows(context), store, context.settings, shares=shares, hooks=hooks)
         self._judging = Judging(self.engine, store)
         self._running: asyncio.Task[None] | None = None
 

@@ -54,7 +54,11 @@ class Stage(GatewaySite):
 
     async def begin(self, **more: Any) -> str:
         """Begin a rollout of all tasks; return its id."""
-        said = {"agent_id": self.agent.id, "candidate_id": self.candidate.id, "share": 1.0} | more
+        said: dict[str, Any] = {
+            "agent_id": self.agent.id,
+            "candidate_id": self.candidate.id,
+            "share": 1.0,
+        } | more
         return (await self.rollouts.create(LOCAL, NewRollout(**said), operator=True)).id
 
     async def greet(self, *names: str, **more: Any) -> list[dict[str, Any]]:

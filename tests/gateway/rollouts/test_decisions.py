@@ -113,7 +113,8 @@ def test_a_canary_does_tasks_of_its_agent_alone() -> None:
 
 
 def ruled(figures: RolloutCounts, **more: Any) -> RolloutDefinition:
-    rule = RolloutRule(**{"least": 10, "agreement": 0.8, "failures": 0.1} | more)
+    given: dict[str, Any] = {"least": 10, "agreement": 0.8, "failures": 0.1} | more
+    rule = RolloutRule(**given)
     return RolloutDefinition(
         candidate="c",
         mode="shadow",
