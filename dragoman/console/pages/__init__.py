@@ -75,6 +75,8 @@ _TABLE = [
     _row("/triggers/{id}/run", triggers.run, is_form=True),
     _row("/triggers/{id}/secret", triggers.replace_secret, is_form=True),
     _row("/triggers/{id}/remove", triggers.remove, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/promote", agent.promote, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/rollback", agent.roll_back, is_form=True),
     _row("/delivery", delivery.show),
     _row("/delivery/drop", delivery.drop, is_form=True),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),

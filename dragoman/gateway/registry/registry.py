@@ -257,6 +257,22 @@ class Registry:
 
         await self._agents.edit(id, edit)
 
+    async def adopt(self, id: str, other: str, who: Principal) -> Registered:
+        """Put another agent of the same owner in an agent's place: its addresses, its card as it is
+        pinned, and its credential. The agent keeps its id, its name, its price, and what was
+        observed of it. Raises `NoAgentAvailable` if one of the two is gone."""
+        candidate = self.get(other)
+        if candidate is None:
+            raise NoAgentAvailable(UNKNOWN)
+        secret = await self._agents.credential(candidate) if candidate.credential else None
+
+        def edit(stored: Registered) -> Registered:
+            return card_pinning.in_place_of(stored, candidate)
+
+        edited = await self._agents.edit(id, edit, secret=secret, act="agent.promote", who=who)
+        self.health.moved(id, "")
+        return await self._written(edited)
+
     async def accept(
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
