@@ -325,7 +325,7 @@ class GatewayThings(Things):
 
     async def _versions(self) -> Thing:
         """A private agent of the owner's, and its new version."""
-        hidden = {"callers": [OTHERS[SELLER].principal.text], "repeatable": True}
+        hidden: dict[str, Any] = {"callers": [OTHERS[SELLER].principal.text], "repeatable": True}
         agent = await self.register(OWNER, "Tried", **hidden)
         other = await self.register(OWNER, "Tried Two", **hidden, isPaused=True)
         return {"agent": agent["id"], "candidate": other["id"]}
