@@ -229,13 +229,15 @@ class Intake:
     # Repetitions
 
     async def _key(self, call: Call, operation: SendMessage) -> bytes | None:
-        """Return the fingerprint of a message: its id and its content; None if repetitions are not
-        recognised.
+        """Return the fingerprint of a message: its key, or its id and its content; None if
+        repetitions are not recognised.
 
         A message to a task may answer a sensitive question: a fingerprint without a secret would
         let a reader of the store's file try out answers."""
         if not self._settings.engine.idempotency:
             return None
+        if call.message_key:
+            return hashlib.blake2b(call.message_key.encode(), digest_size=16).digest()
         secret = b""
         if operation.message.task_id:
             await self._store.prepare()

@@ -25,7 +25,7 @@ from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
 from dragoman.http.exchange import Exchange, Flow, KnownRequest
-from dragoman.http.grpc.pipes import PREFACE, Pipe, PipeOrigin
+from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
     BAD_LENGTH,
@@ -126,7 +126,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_deaf = False
         self._discarded = 0
         # Since it turned out to speak HTTP/2; and what came before that was certain.
-        self._pipe: Pipe | None = None
+        self._grpc: GrpcConnection | None = None
         self._preface = b""
         # Since another protocol has the connection.
         self._is_switched = False
@@ -226,9 +226,9 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._refusals.waiting and self._refusals.postpone(data):
             return
-        if self._is_new and self._all.pipes is not None:
+        if self._is_new and self._all.grpc is not None:
             data = self._preface + data
-            if self._is_piped(data):
+            if self._is_grpc(data):
                 return
         try:
             if self._phase == IDLE:
@@ -285,9 +285,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._start(exchange, known.answer(exchange))
         return True
 
-    def _is_piped(self, data: bytes) -> bool:
-        """Pipe a connection that begins as HTTP/2 does, and tell whether this is one: one of which
-        too little has come may be."""
+    def _is_grpc(self, data: bytes) -> bool:
+        """Give away a connection that begins as HTTP/2 does, and tell whether this is one: one of
+        which too little has come may be."""
         start = data[: len(PREFACE)]
         if not PREFACE.startswith(start):
             if self._local_port not in self._all.grpc_ports:
@@ -298,12 +298,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._preface = data
             return True
         self._is_new, self._preface = False, b""
-        # The server behind the pipe has deadlines of its own.
+        # What speaks HTTP/2 has deadlines of its own.
         self.deadlines.read_by = NEVER
         certificate = (self._extensions or {}).get("tls", {}).get("client_cert")
-        origin = PipeOrigin(self.client, self.server, self.scheme or "http", certificate)
-        assert self._all.pipes is not None
-        self._pipe = self._all.pipes.begin(self, origin, data)
+        origin = RpcOrigin(self.client, self.server, self.scheme or "http", certificate)
+        assert self._all.grpc is not None
+        self._grpc = self._all.grpc.begin(self, origin, data)
         return True
 
     @property
@@ -586,8 +586,8 @@ class HttpProtocol(HttpToolsProtocol):
     def is_waiting(self) -> bool:
         """Whether no request is being answered: also if the rest of a body is still coming whose
         request has its answer."""
-        if self._pipe is not None:
-            return not self._pipe.open_rpcs
+        if self._grpc is not None:
+            return not self._grpc.open_rpcs
         if self._is_switched:
             return False
         running = self._running
