@@ -52,6 +52,10 @@ class Hands:
             event.set()
 
 
+# What is asked and answered without a restart is the same over all of them.
+ONE_STORE = pytest.mark.parametrize("house", ["sqlite"], indirect=True)
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
     database = await new_database(request) if request.param == "postgres" else ""
@@ -85,6 +89,7 @@ def text(task: Task) -> str:
 # Shapes
 
 
+@ONE_STORE
 @pytest.mark.parametrize("said", ["b", "B ", "2"])
 async def test_a_choice_is_answered_by_its_text_or_its_number(house: House, said: str) -> None:
     async def work(text: str, turn: Turn) -> str:
@@ -114,6 +119,7 @@ async def test_what_is_no_choice_is_asked_again_with_the_reason(house: House) ->
     assert text(await house.send("a", task=task.id)) == "a"
 
 
+@ONE_STORE
 @pytest.mark.parametrize(("said", "is_so"), [("Yes", True), ("no", False), ("n", False)])
 async def test_a_confirmation_is_yes_or_no(house: House, said: str, is_so: bool) -> None:
     async def work(text: str, turn: Turn) -> str:
@@ -143,6 +149,7 @@ FORMS: list[Any] = [
 ]
 
 
+@ONE_STORE
 @pytest.mark.parametrize("form", FORMS, ids=["type", "schema"])
 async def test_a_form_is_filled_in_and_checked(house: House, form: Any) -> None:
     async def work(text: str, turn: Turn) -> str:
@@ -159,6 +166,7 @@ async def test_a_form_is_filled_in_and_checked(house: House, form: Any) -> None:
     assert text(await house.send(reply(task, (request, {"street": "Elm", "number": 3})))) == "Elm"
 
 
+@ONE_STORE
 async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         try:
@@ -180,6 +188,7 @@ async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(hous
     assert text(await house.send(failed)) == "The tool search has no answer: no net"
 
 
+@ONE_STORE
 async def test_what_fits_none_of_several_tools_is_for_the_one_that_is_left(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         one, two = await asyncio.gather(turn.tool("one", {}), turn.tool("two", {}))
@@ -192,6 +201,7 @@ async def test_what_fits_none_of_several_tools_is_for_the_one_that_is_left(house
     assert text(await house.send(reply(task, (first, "given")))) == "given said"
 
 
+@ONE_STORE
 async def test_what_fits_no_tool_at_all_begins_a_turn_with_its_own_arguments(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         if text != "x":
@@ -209,6 +219,7 @@ async def test_what_fits_no_tool_at_all_begins_a_turn_with_its_own_arguments(hou
     assert parts == ["a b", "then said"]
 
 
+@ONE_STORE
 async def test_a_bare_question_looks_as_ever_and_takes_a_result_by_the_id_of_its_message(
     house: House,
 ) -> None:
@@ -262,6 +273,7 @@ async def test_open_requests_are_all_shown_and_answered_in_any_order(
     assert text(await house.send("b", task=task.id)) == "L b S"
 
 
+@ONE_STORE
 async def test_each_wait_goes_on_with_its_own_answer(house: House) -> None:
     order: list[str] = []
     await house.start(many(order))
@@ -286,6 +298,7 @@ async def test_one_message_may_answer_several(house: House, restarts: bool) -> N
     assert text(await house.send(reply(task, (which, "a")))) == "L a S"
 
 
+@ONE_STORE
 async def test_a_stream_that_stops_at_a_question_has_all_of_them(house: House) -> None:
     await house.start(many())
     stream = await house.stream("go").rest()
@@ -293,6 +306,7 @@ async def test_a_stream_that_stops_at_a_question_has_all_of_them(house: House) -
     assert len(open_requests(last.status)) == 3  # type: ignore[union-attr]
 
 
+@ONE_STORE
 async def test_an_answer_that_comes_again_answers_nothing_else(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         one = await turn.choose("First?", ["a", "b"])
@@ -334,6 +348,7 @@ async def test_a_late_answer_begins_no_turn(house: House, restarts: bool) -> Non
     assert runs == ["go"] * (1 + restarts)
 
 
+@ONE_STORE
 async def test_an_answer_that_came_when_its_question_was_given_up_is_for_the_next(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +470,7 @@ async def test_the_deadline_of_a_task_ends_it_though_a_question_has_more_time(ho
 # What else comes
 
 
+@ONE_STORE
 async def test_what_is_said_beside_a_request_leaves_it_open(house: House) -> None:
     gate = asyncio.Event()
 
@@ -481,6 +497,7 @@ async def test_what_is_said_beside_a_request_leaves_it_open(house: House) -> Non
     assert text(await house.send(reply(task, (request, "L")))) == "L"
 
 
+@ONE_STORE
 async def test_an_answer_by_id_is_no_argument_of_the_skill(house: House) -> None:
     """Two answers of one moment: the second comes while the code works on the first."""
 
