@@ -24,32 +24,10 @@ from dragoman.model.requests import (
     open_requests,
 )
 from dragoman.model.task import Task, TaskState
+from dragoman.testing.clock import ManualClock
 from tests.engine.engines import House, house_over, message
 
 S = TaskState
-
-
-class Hands:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = 1_000_000
-        self._moved: list[asyncio.Event] = []
-
-    def now(self) -> int:
-        return self.time
-
-    async def wait_until(self, at: int) -> None:
-        while self.time < at:
-            moved = asyncio.Event()
-            self._moved.append(moved)
-            await moved.wait()
-
-    def move(self, seconds: float) -> None:
-        self.time += int(seconds * 1000)
-        moved, self._moved = self._moved, []
-        for event in moved:
-            event.set()
 
 
 # What is asked and answered without a restart is the same over all of them.
@@ -60,7 +38,7 @@ ONE_STORE = pytest.mark.parametrize("house", ["sqlite"], indirect=True)
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
     database = await new_database(request) if request.param == "postgres" else ""
     house = house_over(request.param, tmp_path, database)
-    house.clock = Hands()
+    house.clock = ManualClock()
     yield house
     await house.stop()
 
@@ -384,14 +362,14 @@ async def test_a_question_that_nobody_answers_in_time_fails_the_task(
         return (await turn.ask("Who?", timeout=300)).text
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(made(work))
     task = await house.send("go")
     await house.engine.sweep()
     assert (await house.get(task.id)).status.state is S.INPUT_REQUIRED
     if restarts:
         await house.die()
-    clock.move(301)
+    clock.move_to(clock.now() + 301_000)
     if restarts:
         await house.start(made(work))
     done = await house.reaches(task.id, S.FAILED)
@@ -409,14 +387,14 @@ async def test_code_may_go_on_without_an_answer(house: House, restarts: bool) ->
         return f"{await turn.choose('Which?', ['a', 'b'], timeout=20, default='b')}"
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(made(work))
     task = await house.send("go")
     assert asked(task)[0].due
     for seconds in (10, 20):
         if restarts:
             await house.die()
-        clock.move(seconds)
+        clock.move_to(clock.now() + seconds * 1000)
         if restarts:
             await house.start(made(work))
         if seconds == 10:
@@ -437,11 +415,11 @@ async def test_an_answer_in_time_ends_the_alarm(house: House) -> None:
         return f"{first.text} {(await turn.ask('Second?')).text}"
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(made(work))
     task = await house.send("go")
     await house.send("one", task=task.id)
-    clock.move(100)
+    clock.move_to(clock.now() + 100_000)
     await house.engine.sweep()
     await house.restart()
     assert (await house.store.overdue("tester", clock.now())) == []
@@ -456,11 +434,11 @@ async def test_the_deadline_of_a_task_ends_it_though_a_question_has_more_time(ho
         return (await turn.ask("Who?", timeout=100)).text
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(agent)
     task = await house.send("go")
     await house.die()
-    clock.move(6)
+    clock.move_to(clock.now() + 6_000)
     await house.start(agent)
     done = await house.reaches(task.id, S.FAILED)
     assert done.status.message is not None
