@@ -8,7 +8,7 @@ After any error of a connection it is dropped: what became of its last statement
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -111,6 +111,8 @@ class Connections:
         # One at a time makes the pool.
         self._making = asyncio.Lock()
         self._writer: Connection | None = None
+        # Connections that are being opened.
+        self._connecting: set[asyncio.Task[Connection]] = set()
         # Whether a pooler is known not to answer.
         self.is_silent = False
 
@@ -129,9 +131,11 @@ class Connections:
             raise unreachable(error) from None
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections, and wait for those that are being opened."""
         self._is_open = False
         self.drop()
+        if self._connecting:
+            await asyncio.wait(self._connecting)
 
     def drop(self) -> None:
         """Drop the connections at once, so that all that waits on one is told."""
@@ -239,6 +243,7 @@ class Connections:
                     max_size=self._readers,
                     max_inactive_connection_lifetime=300.0,
                     connection_class=_Reader,
+                    connect=self._connect_whole,
                     **self._options(self._addresses.url),
                 )
             return self._pool
@@ -263,8 +268,20 @@ class Connections:
             raise _unable(error) from error
 
     async def _connect(self, url: str, **options: Any) -> Connection:
-        connect = cast("Callable[..., Awaitable[Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
-        return await connect(url, **{**self._options(url), **options})
+        return await self._connect_whole(url, **{**self._options(url), **options})
+
+    async def _connect_whole(self, *given: Any, **options: Any) -> Connection:
+        """Open a connection to its end, also if its caller gives up: cut off between the socket and
+        the session, the driver leaves an error behind that nobody can read."""
+        connect = cast("Callable[..., Coroutine[Any, Any, Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
+        opening = asyncio.get_running_loop().create_task(connect(*given, **options))
+        self._connecting.add(opening)
+        opening.add_done_callback(self._connecting.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_terminate)
+            raise
 
     def _options(self, url: str) -> dict[str, Any]:
         options: dict[str, Any] = {"timeout": CONNECT_WITHIN}
@@ -278,6 +295,12 @@ class Connections:
         else:
             options["server_settings"] = _SETTINGS
         return options
+
+
+def _terminate(opening: "asyncio.Task[Connection]") -> None:
+    """End a connection that nobody waits for any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().terminate()
 
 
 def unreachable(error: BaseException, name: str = "store") -> ConfigError:
