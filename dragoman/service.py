@@ -63,7 +63,7 @@ async def _enter(loop: asyncio.AbstractEventLoop) -> None:
     await lane.acquire()
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True):
     """An operation, its caller, and the position of a reader."""
 
     operation: Operation

@@ -28,7 +28,14 @@ from dragoman.egress.dial import (
 )
 from dragoman.egress.errors import CLOSED, EgressClosed, EgressFailed, EgressRefused
 from dragoman.egress.forward_proxy import ConnectRequest, ForwardProxy
-from dragoman.egress.http1 import ConnectionBroke, Http1Connection, HungUp, WireError, kind_of
+from dragoman.egress.http1 import (
+    ConnectionBroke,
+    Http1Connection,
+    HungUp,
+    OnSent,
+    WireError,
+    kind_of,
+)
 from dragoman.egress.outgoing import BODILESS, checked_headers, request_head
 from dragoman.egress.pool import Pool
 from dragoman.egress.resolver import Names
@@ -81,8 +88,11 @@ class Egress:
         keep_alive: bool = False,
         per_host: int = CONNECTIONS_PER_HOST,
         tunnels: Tunnels | None = None,
+        on_sent: OnSent | None = None,
     ) -> None:
-        """`tunnels` lead to agents that dialled out to this process."""
+        """`tunnels` lead to agents that dialled out to this process; `on_sent` is told of the
+        bytes of a long body as they go out."""
+        self._on_sent = on_sent
         self._policy = policy or Policy(allow=allow, allow_private=allow_private, ports=ports)
         self._names = Names()
         self._resolve = resolver or self._names.resolve
@@ -360,12 +370,12 @@ class Egress:
         tls = self._tls if target.scheme == "https" else None
         loop = asyncio.get_running_loop()
         if self._tunnels is not None and is_joined(target.host):
-            connection = Http1Connection(loop)
+            connection = Http1Connection(loop, self._on_sent)
             if not await self._tunnels.connect(target.host, connection, self._connect_timeout):
                 raise NotConnected from ConnectionRefusedError(errno.ECONNREFUSED, "not joined")
             return connection
         return await Dial(target, self._policy).connect(
-            self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop)
+            self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop, self._on_sent)
         )
 
     # gRPC

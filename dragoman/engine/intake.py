@@ -321,11 +321,13 @@ class Intake:
             self._store,
             self._live.bell,
             self._live.limits,
-            scope=scope,
-            task_id=task_id,
-            context_id=context_id,
-            shares=self._shares,
-            account=self._shares.account(root.who),
+            scope,
+            task_id,
+            context_id,
+            self._shares,
+            self._shares.account(root.who),
+            scope.agent,
+            (scope, task_id),
         )
         if self._shares.has_bounds:
             if self._shares.is_unmeasured(log.account):
@@ -357,7 +359,7 @@ class Intake:
             hooks.replied(stored)
             return stored
 
-        replay = Replay(operation)
+        replay = Replay([operation])
         # Counted after all other checks, and before anything is recorded.
         if self._shares.quota is not None and not root.is_counted:
             self._count(log, root, plan.tasks)

@@ -42,6 +42,10 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     # A later card that changes where calls or credentials go, held until its owner accepts it.
     pending: dict[str, Any] | None = None
     pending_reason: str = ""
+    # The digest of a later card that its owner refused: the same one is not held again.
+    refused_digest: str = ""
+    # When a later card came into force or was held; 0: none did.
+    card_changed_at: int = 0
     skills: list[AgentSkill] = []
     tags: list[str] = []
     metadata: dict[str, Any] = {}

@@ -111,8 +111,8 @@ class Connections:
         # One at a time makes the pool.
         self._making = asyncio.Lock()
         self._writer: Connection | None = None
-        # Connections that are being opened.
-        self._connecting: set[asyncio.Task[Connection]] = set()
+        # Connections that are being opened, and that nobody waits for any more.
+        self._unwanted: set[asyncio.Task[Connection]] = set()
         # Whether a pooler is known not to answer.
         self.is_silent = False
 
@@ -131,11 +131,10 @@ class Connections:
             raise unreachable(error) from None
 
     async def close(self) -> None:
-        """End all connections, and wait for those that are being opened."""
+        """End all connections."""
         self._is_open = False
         self.drop()
-        if self._connecting:
-            await asyncio.wait(self._connecting)
+        await asyncio.gather(*self._unwanted, return_exceptions=True)
 
     def drop(self) -> None:
         """Drop the connections at once, so that all that waits on one is told."""
@@ -243,7 +242,7 @@ class Connections:
                     max_size=self._readers,
                     max_inactive_connection_lifetime=300.0,
                     connection_class=_Reader,
-                    connect=self._connect_whole,
+                    connect=self._open_connection,
                     **self._options(self._addresses.url),
                 )
             return self._pool
@@ -268,20 +267,24 @@ class Connections:
             raise _unable(error) from error
 
     async def _connect(self, url: str, **options: Any) -> Connection:
-        return await self._connect_whole(url, **{**self._options(url), **options})
+        return await self._open_connection(url, **{**self._options(url), **options})
 
-    async def _connect_whole(self, *given: Any, **options: Any) -> Connection:
-        """Open a connection to its end, also if its caller gives up: cut off between the socket and
-        the session, the driver leaves an error behind that nobody can read."""
+    async def _open_connection(self, url: str, **options: Any) -> Connection:
+        """Open a connection. If its opener is cancelled, it is opened to its end and dropped:
+        asyncpg, called off at a certain moment, leaves an error behind that nobody can catch."""
         connect = cast("Callable[..., Coroutine[Any, Any, Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
-        opening = asyncio.get_running_loop().create_task(connect(*given, **options))
-        self._connecting.add(opening)
-        opening.add_done_callback(self._connecting.discard)
+        opening = asyncio.get_running_loop().create_task(connect(url, **options))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(_terminate)
+            self._unwanted.add(opening)
+            opening.add_done_callback(self._drop_unwanted)
             raise
+
+    def _drop_unwanted(self, opening: asyncio.Task[Connection]) -> None:
+        self._unwanted.discard(opening)
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().terminate()
 
     def _options(self, url: str) -> dict[str, Any]:
         options: dict[str, Any] = {"timeout": CONNECT_WITHIN}
@@ -295,12 +298,6 @@ class Connections:
         else:
             options["server_settings"] = _SETTINGS
         return options
-
-
-def _terminate(opening: "asyncio.Task[Connection]") -> None:
-    """End a connection that nobody waits for any more."""
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().terminate()
 
 
 def unreachable(error: BaseException, name: str = "store") -> ConfigError:
