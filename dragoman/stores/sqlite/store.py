@@ -65,6 +65,7 @@ from dragoman.stores.sqlite.schema import (
     connect,
     executor,
     migrate,
+    migrations,
     one_moment,
     queries,
     rows_of,
@@ -729,4 +730,4 @@ def _size(path: Path) -> StoreSize:
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             used += path.with_name(path.name + suffix).stat().st_size
-    return StoreSize(used, shutil.disk_usage(path.parent).free)
+    return StoreSize(used, shutil.disk_usage(path.parent).free, migrations()[-1][0])
