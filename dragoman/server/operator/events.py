@@ -72,7 +72,7 @@ _KINDS = {
     b"delegated": "delegated",
     b"eventDropped": "dropped",
 }
-_WITHOUT_TIME = frozenset({"artifact", "message", "step", "turn", "attempt", "trace", "scopes"})
+_WITHOUT_TIME = frozenset({"artifact", "message", "step", "turn", "trace", "scopes"})
 
 
 def kind_of(recorded: Recorded) -> str:
@@ -84,7 +84,7 @@ def _time_of(event: Event) -> str:
     match event:
         case Task() | StatusUpdate():
             return event.status.timestamp
-        case Delegated(at=at):
+        case Delegated(at=at) | AttemptStarted(at=at):
             return instant(at)
         case _:
             return ""

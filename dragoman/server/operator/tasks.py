@@ -155,7 +155,7 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
                 elif isinstance(event, DeadlineSet):
                     deadline = event.at
                 elif isinstance(event, Forwarded):
-                    why = event.why
+                    why = event.why or why
     return TaskView(
         task=item,
         is_ended=head.standing.state.is_terminal,
