@@ -255,7 +255,8 @@ def _transitions(recorded: Recorded) -> list[TransitionItem]:
         case MessageAdded():
             more = {"text": event.message.text}
         case AttemptStarted():
-            more = {"text": f"attempt {event.attempt}"}
+            taken = "taken over from a process that left, " if event.at else ""
+            more = {"text": f"{taken}attempt {event.attempt}"}
         case StepRecorded():
             more = {"text": f"{event.kind.value} {event.name}", "seconds": event.seconds}
         case Delegated():
