@@ -258,7 +258,9 @@ def _transitions(recorded: Recorded) -> list[TransitionItem]:
             taken = "taken over from a process that left, " if event.at else ""
             more = {"text": f"{taken}attempt {event.attempt}"}
         case StepRecorded():
-            more = {"text": f"{event.kind.value} {event.name}", "seconds": event.seconds}
+            kind = event.kind.value
+            named = event.name if kind in ("step", event.name) else f"{kind} {event.name}"
+            more = {"text": named, "seconds": event.seconds}
         case Delegated():
             more = {"agent": event.agent, "task_id": event.task_id, "seconds": event.seconds}
         case Forwarded():
