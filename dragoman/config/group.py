@@ -55,9 +55,10 @@ def variable_name(field: FieldInfo) -> str:
     return (meta.extra or {}).get("name") or field.name
 
 
-def refusal(name: str, given: object, reason: str) -> ConfigError:
+def refusal(name: str, given: object, reason: str, *, remedy: str = "") -> ConfigError:
     """Return the error of a setting that is not allowed."""
-    return ConfigError(f"{name} = {shown(name, given)}: {reason}")
+    text = f"{name} = {shown(name, given)}: {reason}"
+    return ConfigError(text, remedy=remedy, setting=name)
 
 
 def shown(name: str, value: object) -> str:

@@ -310,7 +310,11 @@ async def _leave(settings: "Settings", waiting: Waiting, parts: "list[Part]") ->
         scope = Scope(waiting.agent, waiting.tenant, waiting.owner)
         head = await store.head(scope, waiting.task.id)
         if head is None:
-            raise Failure("TaskNotFoundError", f"{waiting.task.id}: the task is gone")
+            raise Failure(
+                "TaskNotFoundError",
+                f"{waiting.task.id}: the task is gone",
+                hint="dragoman inbox list",
+            )
         await _write(store, head, parts)
         if store.knows_all:
             return False

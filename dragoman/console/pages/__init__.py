@@ -17,6 +17,7 @@ from dragoman.console.pages import (
     system,
     task,
     tasks,
+    triggers,
 )
 from dragoman.console.visit import Page
 
@@ -67,6 +68,15 @@ _TABLE = [
     _row("/agents/{name}/pause", agent.pause, is_form=True),
     _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),
+    _row("/triggers", triggers.show),
+    _row("/triggers", triggers.create, is_form=True),
+    _row("/triggers/{id}/pause", triggers.pause, is_form=True),
+    _row("/triggers/{id}/resume", triggers.resume, is_form=True),
+    _row("/triggers/{id}/run", triggers.run, is_form=True),
+    _row("/triggers/{id}/secret", triggers.replace_secret, is_form=True),
+    _row("/triggers/{id}/remove", triggers.remove, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/promote", agent.promote, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/rollback", agent.roll_back, is_form=True),
     _row("/delivery", delivery.show),
     _row("/delivery/drop", delivery.drop, is_form=True),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),

@@ -23,7 +23,9 @@ from dragoman.transports import rest
 _TASKS = 8
 _LOOKED_AT = 100
 _MOST_FINDINGS = 20
-_LIVE = ("agent_head", "agent_tasks")
+_LIVE = ("agent_head", "agent_rollouts", "agent_tasks")
+# Rollouts of it that are shown, the latest.
+_ROLLOUTS = 2
 
 
 async def _found(visit: Visit) -> dict[str, Any]:
@@ -59,6 +61,7 @@ async def _context(visit: Visit) -> dict[str, Any]:
         if agent["card"]
         else [],
         "earned": await _earned(visit, record),
+        "rollouts": await _rollouts(visit, record),
         "pending": markup.difference(agent["card"], pending) if pending else "",
         "tasks": await rows(visit, latest),
         "base_url": _address(visit, agent),
@@ -76,6 +79,17 @@ async def _earned(visit: Visit, record: dict[str, Any] | None) -> float | None:
     if record is None or not record["is_mine"]:
         return None
     return (await visit.api.gateway("GET", "/billing/usage", period="30d"))["total_earned"]
+
+
+async def _rollouts(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the latest rollouts of an agent, for those who may know of them."""
+    if record is None:
+        return []
+    try:
+        asked = {"agentId": record["id"], "limit": _ROLLOUTS}
+        return (await visit.api.gateway("GET", "/rollouts", **asked))["rollouts"]
+    except ApiFailed:
+        return []
 
 
 async def _latest(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -221,6 +235,22 @@ async def pause(visit: Visit) -> Answer:
 async def resume(visit: Visit) -> Answer:
     """Have it get tasks again."""
     return await _act(visit, "PATCH", "", {"isPaused": False}, "It gets tasks again.")
+
+
+async def promote(visit: Visit) -> Answer:
+    """Put its new version in its place."""
+    return await _end_rollout(visit, "promote", "Promoted: the new version is in its place.")
+
+
+async def roll_back(visit: Visit) -> Answer:
+    """Leave it in its place."""
+    return await _end_rollout(visit, "rollback", "Rolled back: the old version stays.")
+
+
+async def _end_rollout(visit: Visit, act: str, notice: str) -> Answer:
+    id, name = (quote(visit.params[one], safe="") for one in ("rollout", "name"))
+    await visit.api.gateway("POST", f"/rollouts/{id}/{act}")
+    return Redirect(f"/agents/{name}", notice)
 
 
 async def remove(visit: Visit) -> Answer:

@@ -67,6 +67,8 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] = 3600.0
     dialect: HouseDialect = ""
     is_default: bool = False
+    # Give it no tasks yet.
+    is_paused: bool = False
     # Register it by its address alone although it does not answer yet.
     offline: bool = False
     credential: CredentialGiven | None = None
@@ -384,6 +386,7 @@ def registration_of(body: NewAgent) -> Registration:
         refresh=body.refresh,
         dialect=body.dialect,
         is_default=body.is_default,
+        is_paused=body.is_paused,
         may_be_away=body.offline,
         credential=_secret(body.credential),
     )

@@ -120,6 +120,7 @@ def registered(agent: Registered, said: Registration) -> Registered:
         agent,
         dialect=said.dialect,
         is_default=said.is_default,
+        is_paused=said.is_paused,
         keep_message_ids=said.keep_message_ids,
         refresh=said.refresh,
         credential=said.credential.kind if said.credential else "",
@@ -143,6 +144,29 @@ def with_card_of(agent: Registered, other: Registered) -> Registered:
         card_digest=other.card_digest,
         pending=None,
         pending_reason="",
+    )
+
+
+def in_place_of(agent: Registered, other: Registered) -> Registered:
+    """Return an agent that is reached, and described, as another one is."""
+    moved = replace(
+        agent,
+        url=other.url,
+        replicas=other.replicas,
+        tunnels=other.tunnels,
+        origins=other.origins,
+        dialect=other.dialect,
+        schemas=other.schemas,
+        keep_message_ids=other.keep_message_ids,
+        credential=other.credential,
+        credential_header=other.credential_header,
+    )
+    if other.card is not None:
+        return pinned(moved, other.card, other.card_url)
+    described = {name: getattr(other, name) for name in ("description", "skills")}
+    texts = {name: value for name, value in described.items() if name not in agent.said}
+    return replace(
+        moved, card=None, card_url="", card_digest="", pending=None, pending_reason="", **texts
     )
 
 

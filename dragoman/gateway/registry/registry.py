@@ -30,7 +30,7 @@ from dragoman.gateway.registry.agent_cache import UNKNOWN, AgentCache
 from dragoman.gateway.registry.card_source import CardSource, is_card, no_card
 from dragoman.gateway.registry.health import AgentHealth
 from dragoman.gateway.registry.probes import Probes
-from dragoman.gateway.registry.registered import Registered, Status
+from dragoman.gateway.registry.registered import Registered, Status, TunnelEnd
 from dragoman.gateway.registry.registration import (
     AgentChanges,
     Registration,
@@ -246,6 +246,32 @@ class Registry:
             return replace(stored, replicas=replicas)
 
         return await self._agents.edit(id, edit, act="agent.update")
+
+    async def set_tunnels(
+        self, id: str, change: Callable[[list[TunnelEnd]], list[TunnelEnd]]
+    ) -> None:
+        """Change which processes of the gateway have tunnels of an agent that dialled out."""
+
+        def edit(stored: Registered) -> Registered:
+            return replace(stored, tunnels=change(stored.tunnels))
+
+        await self._agents.edit(id, edit)
+
+    async def adopt(self, id: str, other: str, who: Principal) -> Registered:
+        """Put another agent of the same owner in an agent's place: its addresses, its card as it is
+        pinned, and its credential. The agent keeps its id, its name, its price, and what was
+        observed of it. Raises `NoAgentAvailable` if one of the two is gone."""
+        candidate = self.get(other)
+        if candidate is None:
+            raise NoAgentAvailable(UNKNOWN)
+        secret = await self._agents.credential(candidate) if candidate.credential else None
+
+        def edit(stored: Registered) -> Registered:
+            return card_pinning.in_place_of(stored, candidate)
+
+        edited = await self._agents.edit(id, edit, secret=secret, act="agent.promote", who=who)
+        self.health.moved(id, "")
+        return await self._written(edited)
 
     async def accept(
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
