@@ -276,9 +276,10 @@ class ArtifactWriter:
         return self._artifact.artifact_id
 
     def __await__(self) -> Generator[Any, None, str]:
-        return self._whole().__await__()
+        return self.record().__await__()
 
-    async def _whole(self) -> str:
+    async def record(self) -> str:
+        """Record it as a whole; return its id."""
         if not self._artifact.parts:
             raise ValueError("an artifact needs content, or chunks in `async with`")
         self._worker.artifact(self._artifact, append=self._append, last=self._last)

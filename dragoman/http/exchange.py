@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from dragoman.telemetry import logs
@@ -66,45 +67,34 @@ class KnownRequest(Protocol):
         ...
 
 
-class Exchange:
+# A struct, because one is made for each request.
+class Exchange(msgspec.Struct, eq=False):
     """One request and its answer."""
 
-    # Set here and not in the constructor: one is made for each request.
-    keep_alive = True
-    waiting_for_100_continue = False
-    disconnected = False
+    scope: dict[str, Any]
+    # What the connection and the app tell each other about this request.
+    state: dict[str, Any]
+    transport: AnswerTransport
+    flow: FlowControl
+    _on_response: Callable[[], None]
+    # What has come of the body and was not given to the app, whether more will come, and whether
+    # there is something to receive.
+    body: bytes = b""
+    more_body: bool = True
+    _has_news: bool = False
+    keep_alive: bool = True
+    waiting_for_100_continue: bool = False
+    disconnected: bool = False
     # Set when there is something to receive; made by the first that waits.
     _news: asyncio.Event | None = None
-    response_started = False
-    response_complete = False
+    response_started: bool = False
+    response_complete: bool = False
     # Whether the answer is chunked, once that is known.
     is_chunked: bool | None = None
     # Bytes that are still to come of an answer with a length.
-    _left = 0
+    _left: int = 0
     # Has the connection know the head of the request; None: it is not one to be known.
     keep: "Callable[[KnownRequest], None] | None" = None
-
-    def __init__(
-        self,
-        scope: dict[str, Any],
-        state: dict[str, Any],
-        transport: AnswerTransport,
-        flow: FlowControl,
-        on_response: Callable[[], None],
-        whole_body: bytes | None = None,
-    ) -> None:
-        """`whole_body`: all of it has come, if it has."""
-        self.scope = scope
-        # What the connection and the app tell each other about this request.
-        self.state = state
-        self.transport = transport
-        self.flow = flow
-        self._on_response = on_response
-        # What has come of the body and was not given to the app, and whether more will come.
-        self.body = whole_body or b""
-        self.more_body = whole_body is None
-        # Whether there is something to receive.
-        self._has_news = whole_body is not None
 
     # The request
 
@@ -129,12 +119,16 @@ class Exchange:
         """Whether there is nothing more to receive."""
         return self.disconnected or self.response_complete
 
-    def take_body(self) -> bytes | None:
-        """Return the whole body if all of it has come and none was taken; None: receive it."""
+    def take_body(self, most: int) -> bytes | None:
+        """Return the whole body if all of it has come, none was taken, and it has no more bytes
+        than this; None: receive it."""
         if self.more_body or not self._has_news or self.disconnected or self.response_complete:
             return None
+        body = self.body
+        if len(body) > most:
+            return None
         self._has_news = False
-        body, self.body = self.body, b""
+        self.body = b""
         return body
 
     async def receive(self) -> dict[str, Any]:
@@ -175,6 +169,8 @@ class Exchange:
     async def _fail(self) -> None:
         if self.response_started:
             self.transport.close()
+            # What is unsent is not waited for.
+            self._on_response()
             return
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),
@@ -202,7 +198,10 @@ class Exchange:
         self.waiting_for_100_continue = False
         self.response_started = True
         self.transport.write(answer)
-        self._complete()
+        self.response_complete = self._has_news = True
+        if self._news is not None:
+            self._news.set()
+        self._on_response()
         return True
 
     async def send(self, message: Any) -> None:

@@ -227,7 +227,9 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             if self._phase == IDLE:
                 is_first, self._is_new = self._is_new, False
-                if not self._is_answering and self._ends_unread(data):
+                running = self._running
+                is_free = running is None or running.response_complete
+                if is_free and not self._waiting and self._ends_unread(data):
                     return
                 self._phase = HEAD
                 self._raw.begin()
@@ -245,24 +247,33 @@ class HttpProtocol(HttpToolsProtocol):
     def _ends_unread(self, data: bytes) -> bool:
         """Refuse a plain request, or give one with a known head to what answers it, and tell
         whether this was one: then it need not be parsed."""
-        is_active = self._early.is_active
-        if is_active and (refused := self._early.unread(data)) is not None:
+        early = self._early
+        is_active = early.is_active
+        if is_active and (refused := early.unread(data)) is not None:
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True
-        if not self._heads or (found := self._heads.find(data)) is None:
+        if (found := self._heads.find(data)) is None:
             return False
         # In overload one that waited for its turn too long is not begun.
         state: dict[str, Any] = {"came_at": time.monotonic()}
         if is_active:
-            if not self._early.has_ticket:
+            if not early.has_ticket:
                 # It was not judged: its head is looked at.
                 return False
-            state |= {"is_admitted": True, "ticket": self._early.take_ticket()}
+            state |= {"is_admitted": True, "ticket": early.take_ticket()}
         known, body = found
         self.deadlines.read_by = NEVER
+        # Its whole body has come.
         exchange = Exchange(
-            known.scope, state, self.transport, self.flow, self.on_response_complete, body
+            known.scope,
+            state,
+            self.transport,
+            self.flow,
+            self.on_response_complete,
+            body,
+            False,
+            True,
         )
         self._exchange = exchange
         self._start(exchange, known.answer(exchange))
@@ -533,42 +544,37 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = exchange
         # Not by the loop, whose tasks are looked at for those of authors.
         task = asyncio.Task(exchange.run(answering), loop=self.loop)
-        task.add_done_callback(self._end_task)
+        task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
-    def _end_task(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if self.transport.is_closing():
-            # Closed by an app that broke its answer off; what is unsent is not waited for.
-            self._bound_writing()
-
     def on_response_complete(self) -> None:
-        """An answer is given; the next request has its turn."""
+        """An answer is given, or was broken off; the next request has its turn."""
         self.server_state.total_requests += 1
         if self._running is not None:
             self._leave(self._running)
         if self.transport.is_closing():
             self._bound_writing()
-            return
-        if self._waiting:
+        elif self._waiting:
             self._start_asgi(self._waiting.pop())
         elif self._last_refusal is not None:
             self._write_last(self._last_refusal)
         elif not self._is_deaf:
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             if self._phase == IDLE:
                 self.deadlines.await_request()
 
     def _leave(self, exchange: Exchange) -> None:
         """A request that was admitted is under way no longer."""
         ticket: Ticket | None = exchange.state.pop("ticket", None)
-        if ticket is not None and self._all.admission is not None:
-            self._all.admission.end(ticket)
+        if ticket is not None and (admission := self._all.admission) is not None:
+            admission.end(ticket)
 
     @property
     def _is_answering(self) -> bool:
         """Whether an answer is under way, or owed to a request before this one."""
-        return bool(self._waiting) or not self.is_waiting
+        running = self._running
+        return bool(self._waiting) or (running is not None and not running.response_complete)
 
     @property
     def is_waiting(self) -> bool:

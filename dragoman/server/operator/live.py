@@ -6,7 +6,9 @@ import contextlib
 import logging
 import time
 
+from dragoman.model.task import INTERRUPTED
 from dragoman.server.operator.quiet import LastSign, QuietTasks, usual_milliseconds
+from dragoman.server.operator.shapes import TopLists
 from dragoman.server.operator.viewing import Viewer
 from dragoman.stores.interface import Store, TaskRow
 from dragoman.telemetry import page
@@ -29,6 +31,8 @@ class LiveFigures:
         self.ring = SampleRing(page.everything)
         self._store = store
         self._quiet = QuietTasks(store)
+        # By the minutes of which they are: when they were counted, and what came of it.
+        self.top_lists: dict[int, tuple[float, TopLists]] = {}
         self._chore: asyncio.Task[None] | None = None
         # When a read was recorded: who, what it did, and of what.
         self._reads: dict[tuple[str, ...], float] = {}
@@ -53,9 +57,17 @@ class LiveFigures:
             try:
                 # In a thread: it reads what other workers counted.
                 await asyncio.to_thread(self.ring.look, time.time_ns() // 1_000_000)
+                await self._count_waiting()
             except Exception:
                 # Whatever it was: charts have a gap, and nothing else is wrong.
                 logger.exception("the figures could not be sampled")
+
+    async def _count_waiting(self) -> None:
+        """Have the last sample say how many tasks wait for people, which only the store knows."""
+        counts = await self._store.counts()
+        waiting = sum(counts.get(state, 0) for state in INTERRUPTED)
+        if self.ring.samples:
+            self.ring.samples[-1] = self.ring.samples[-1]._replace(waiting=waiting)
 
     def is_first_read(self, *read: str) -> bool:
         """Tell whether such a read was not recorded lately. A page that is looked at is drawn anew

@@ -219,6 +219,9 @@ class TaskView(_Shape, frozen=True):
     # Which attempt is under way, and until when it has to end; empty: whenever.
     attempt: int
     deadline: str
+    # Why a gateway chose the agent that has it; empty: its caller named the agent, or there was no
+    # choice.
+    why: str
     requests: list[InboxItem]
 
 
@@ -334,6 +337,38 @@ class Samples(_Shape, frozen=True):
 
     every: float
     items: list[Sample]
+
+
+class TopQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which time."""
+
+    minutes: Annotated[int, Meta(ge=1, le=24 * 60)] = 15
+
+
+class TopItem(_Shape, frozen=True):
+    """A name that many tasks have."""
+
+    # Of an agent behind a gateway its id; of an error its words.
+    name: str
+    tasks: int
+    failed: int
+    # Credits.
+    cost: float
+    # The latest of these tasks.
+    task_id: str
+
+
+class TopLists(_Shape, frozen=True):
+    """Who and what there is most of, the most first."""
+
+    since: str
+    # How many tasks were counted, and whether there are more.
+    tasks: int
+    is_cut: bool
+    agents: list[TopItem]
+    callers: list[TopItem]
+    skills: list[TopItem]
+    errors: list[TopItem]
 
 
 class TroubleItem(_Shape, frozen=True):

@@ -11,7 +11,7 @@ from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.reading import read_task
 from dragoman.errors import InvalidParams, TaskNotFound
 from dragoman.model import operations as ops
-from dragoman.model.events import AttemptStarted, DeadlineSet
+from dragoman.model.events import AttemptStarted, DeadlineSet, Forwarded
 from dragoman.model.identity import ContextId
 from dragoman.model.requests import open_requests
 from dragoman.server.operator.inbox import inbox_item
@@ -40,7 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Events at the beginning and at the end of a log that say how the task is doing.
 _FIRST = 20
 _LATEST = 500
-_TOLD = (b'{"attemptStarted"', b'{"deadlineSet"')
+_TOLD = (b'{"attemptStarted"', b'{"deadlineSet"', b'{"forwarded"')
 
 
 def given(value: Any) -> Any:
@@ -139,7 +139,7 @@ async def view_task(ask: OperatorAsk) -> TaskView:
 
 async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
     (item,) = await priced(ask.site, [head], await items_of(ask.store, [head]))
-    attempt, deadline = 1, 0
+    attempt, deadline, why = 1, 0, ""
     # The deadline is among the first events; earlier attempts than these are seldom.
     last = head.standing.last_seq
     for after, limit in ((0, _FIRST), (max(_FIRST, last - _LATEST), _LATEST)):
@@ -151,11 +151,14 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
                     attempt = event.attempt
                 elif isinstance(event, DeadlineSet):
                     deadline = event.at
+                elif isinstance(event, Forwarded):
+                    why = event.why
     return TaskView(
         task=item,
         is_ended=head.standing.state.is_terminal,
         attempt=attempt,
         deadline=instant(deadline),
+        why=why,
         requests=[inbox_item(head, one) for one in await _requests(ask, head)],
     )
 

@@ -27,7 +27,10 @@ def serves_grpc(settings: Settings) -> bool:
     if is_installed():
         return True
     if settings.http.grpc_listen or settings.dialects.transport:
-        raise ConfigError("gRPC is not installed: pip install 'dragoman[grpc]'")
+        raise ConfigError(
+            "gRPC is not installed: pip install 'dragoman[grpc]'",
+            remedy="pip install 'dragoman[grpc]'",
+        )
     return False
 
 

@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
         self._app = app
         self._on_ready = on_ready
         self._line = line
-        app.site.on_broken = self._end
+        app.site.end_process = self._end
 
     def _end(self) -> None:
         """Stop serving, as a signal would."""
@@ -215,10 +215,14 @@ def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
             f"{named} is reachable by others and nothing would "
             "authenticate them; "
             "listen on 127.0.0.1, say how callers authenticate (--auth), or say --public if "
-            "every caller is welcome"
+            "every caller is welcome",
+            remedy=f"--listen 127.0.0.1:{settings.http.listen[0].rpartition(':')[2]}",
         )
     if settings.server.workers > 1 and settings.stores.location == "memory:":
-        raise ConfigError("workers: memory: is in one process; several share a file: --store")
+        raise ConfigError(
+            "workers: memory: is in one process; several share a file: --store",
+            remedy="--store tasks.db",
+        )
     warnings = unused(settings)
     if settings.egress.allow_private:
         warnings.append(
