@@ -135,7 +135,10 @@ def kept_by(run: Invocation, store: str | None) -> "Settings":
 
     settings = settings_of(run, store=store)
     if settings.stores.location == "memory:":
-        raise ConfigError("memory: has no file, so only its own server knows; name one by --store")
+        raise ConfigError(
+            "memory: has no file, so only its own server knows; name one by --store",
+            remedy="--store tasks.db",
+        )
     return settings
 
 
@@ -159,7 +162,13 @@ def budget(run: Invocation) -> Generator[None]:
     try:
         yield
     except _Late:
-        raise Failure(TIMEOUT, f"{seconds:g} s are over") from None
+        from dragoman.cli.hints import again
+
+        raise Failure(
+            TIMEOUT,
+            f"{seconds:g} s are over",
+            hint=again(run, "--timeout", f"{2 * seconds:g}s", without=("--timeout",)),
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -195,7 +204,7 @@ def offset_of(page_token: str) -> int:
     """Return where a page begins."""
     if page_token and not (page_token.isdecimal() and page_token.isascii()):
         command = click.get_current_context().command_path
-        raise usage(f"--page-token is not one of `{command}`")
+        raise usage(f"--page-token is not one of `{command}`", command)
     return int(page_token or 0)
 
 
@@ -205,7 +214,8 @@ def page_after(
     """Return the items after the one whose id is the token, and the token of the next page."""
     ids = [item["id"] for item in items]
     if page_token and page_token not in ids:
-        raise usage("--page-token names nothing that is still listed; begin without it")
+        command = click.get_current_context().command_path
+        raise usage("--page-token names nothing that is still listed; begin without it", command)
     first = ids.index(page_token) + 1 if page_token else 0
     page = items[first : first + limit]
     return page, page[-1]["id"] if first + limit < len(items) else ""

@@ -20,9 +20,7 @@ LOCAL = (PACKAGE / "testing" / "load.py", PACKAGE / "testing" / "servers.py")
 PROOF = PACKAGE.parent / "proof"
 # Takes the place of a library whose callers may bring a transport of httpx of their own.
 PARITY = PACKAGE / "compat" / "selectools" / "transport.py"
-# Connect to sockets of this process by their paths: a gRPC server, and a gRPC client whose
-# connections the guard dials.
-PIPES = PACKAGE / "http" / "grpc" / "pipes.py"
+# Connects to a socket of this process by its path: a gRPC client whose connections the guard dials.
 CHANNELS = PACKAGE / "egress" / "grpc_channels.py"
 # Frames the messages of connections that the guard dials; of the library it has the part without
 # sockets.
@@ -104,12 +102,10 @@ def test_only_the_guard_dials_out() -> None:
     found = {
         path.relative_to(PACKAGE.parent).as_posix(): wrong
         for path in modules
-        if path not in (GUARD, PARITY, PIPES, CHANNELS, FRAMES) and (wrong := offences_of(path))
+        if path not in (GUARD, PARITY, CHANNELS, FRAMES) and (wrong := offences_of(path))
     }
     assert found == {}
     assert set(offences_of(GUARD)) == {"sock_connect", "create_connection"}
-    assert offences_of(PIPES) == ["sock_connect", "create_unix_connection"]
-    assert "AF_UNIX" in PIPES.read_text(encoding="utf-8")
     assert offences_of(CHANNELS) == ["insecure_channel"]
     assert not {*offences_of(FRAMES)} & DIALS and "websockets.asyncio" not in imports_of(FRAMES)
     assert 'insecure_channel(\n            f"unix:{path}"' in CHANNELS.read_text(encoding="utf-8")

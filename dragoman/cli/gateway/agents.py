@@ -157,7 +157,10 @@ def update(
             raise usage("--no-token and a token cannot both be meant")
         body["credential"] = None
     if not (body or accept):
-        raise usage("what is to change? name it: --price 2, --tag maps, --accept <digest>")
+        raise usage(
+            "what is to change? name it: --price 2, --tag maps, --accept <digest>",
+            remedy="--price 2",
+        )
     if dry_run:
         result = "would be changed" + (", its card accepted" if accept else "")
         _show(run, {"result": result, "name": agent, **described(body)})
@@ -198,7 +201,10 @@ def accept(run: Invocation, api: GatewayApi, agent: str, digest: str) -> None:
 
 def _digest(text: str) -> dict[str, str]:
     if len(text) != _DIGEST:
-        raise usage(f"a digest has {_DIGEST} digits and letters: `dragoman agents show` tells it")
+        raise usage(
+            f"a digest has {_DIGEST} digits and letters: `dragoman agents show` tells it",
+            "dragoman agents list",
+        )
     return {"digest": text.lower()}
 
 
@@ -210,7 +216,10 @@ def _digest(text: str) -> dict[str, str]:
 def remove(run: Invocation, api: GatewayApi, agent: str, yes: bool, dry_run: bool) -> None:
     """Remove an agent: its address ends, and its credential is deleted."""
     if not (yes or dry_run):
-        raise usage("this ends the agent's address; --yes does it, --dry-run says what it would")
+        raise usage(
+            "this ends the agent's address; --yes does it, --dry-run says what it would",
+            remedy="--dry-run",
+        )
     item = item_of(api.ask("GET", path_of(agent)), card=False)
     if not dry_run:
         api.ask("DELETE", path_of(agent))

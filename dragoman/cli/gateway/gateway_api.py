@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import click
 from click.core import ParameterSource
 
-from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
+from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, plain, usage
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import added, budget, offset_of, own
 from dragoman.cli.redaction import NextCommand
@@ -191,7 +191,7 @@ class GatewayApi:
             except EgressError as error:
                 raise Failure(
                     UNREACHABLE,
-                    f"the gateway at {self.url} could not be reached: {error.reason}",
+                    f"the gateway at {self.url} could not be reached: {plain(error.reason)}",
                     hint="dragoman up",
                 ) from None
         return answer.status, answer.body
@@ -213,6 +213,7 @@ class GatewayApi:
                 raise Failure(
                     GATEWAY,
                     f"{self.url} answered with HTTP {status} and no JSON; is it a gateway?",
+                    hint=f"dragoman doctor {shlex.quote(self.url)}",
                 ) from None
             none = f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
             if refused.message and not refused.code.isupper():

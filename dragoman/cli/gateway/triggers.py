@@ -106,7 +106,7 @@ def add(
     Without either, the agent is told what was posted.
     """
     if bool(cron) == webhook:
-        raise usage("say when: --cron '0 9 * * *', or --webhook", "dragoman triggers add --help")
+        raise usage("say when: --cron '0 9 * * *', or --webhook", remedy="--cron '0 9 * * *'")
     body: dict[str, Any] = {"name": name or agent, "agentId": agent, "text": text or ""}
     if skill:
         body["skillId"] = skill

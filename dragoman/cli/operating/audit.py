@@ -168,7 +168,11 @@ def verify(run: Invocation, audit: str | None, store: str | None, expect: str) -
     if (problem := report.problem) is not None:
         if not run.out.is_json:
             _summary(run, report)
-        raise Failure(BROKEN, f"{problem.file}, line {problem.line}: {problem.what}")
+        raise Failure(
+            BROKEN,
+            f"{problem.file}, line {problem.line}: {problem.what}",
+            hint="dragoman audit list",
+        )
     if run.out.is_json:
         run.out.json(_document(report))
     else:
@@ -209,7 +213,9 @@ def _path(run: Invocation, audit: str | None, store: str | None) -> Path:
 
     path = settings_of(run, audit=audit, store=store).audit_path()
     if path is None:
-        raise ConfigError("the audit log is off here; name a file by --audit")
+        raise ConfigError(
+            "the audit log is off here; name a file by --audit", remedy="--audit <path>"
+        )
     return path
 
 

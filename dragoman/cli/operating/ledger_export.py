@@ -8,6 +8,7 @@ import click
 
 from dragoman.cli.failures import Failure
 from dragoman.cli.grammar import command
+from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating.ledger import reading, transfer_item
 from dragoman.cli.own_options import STORE, STORE_OPTION, own
@@ -62,7 +63,7 @@ def export(run: Invocation, store: str | None, format: str, save: Path | None) -
             with save.open("w", encoding="utf-8", newline="") as file:
                 count = write(found, file)
         except OSError as error:
-            raise Failure(STORE, f"{save}: {error.strerror or error}") from None
+            raise Failure(STORE, f"{save}: {error.strerror or error}", hint=look_at(save)) from None
     if run.out.is_json:
         run.out.json({"path": str(save), "transfers": count})
     else:

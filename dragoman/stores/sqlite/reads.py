@@ -27,6 +27,7 @@ from dragoman.stores.interface import (
     Survey,
     TaskRow,
     TaskRows,
+    whole_task,
 )
 from dragoman.stores.sqlite.schema import Execute, Row, one_moment, rows_of, run
 from dragoman.stores.sqlite.surveys import surveyed
@@ -69,19 +70,18 @@ class FileReads:
 
     async def at_rest(
         self, scope: Scope, task_id: TaskId
-    ) -> tuple[TaskRow, TaskReading | None] | None:
-        """Return a task's row and, if it rests, the task."""
-        number = self._scope(scope)
-        if number is None:
+    ) -> tuple[int, int, TaskReading | None] | None:
+        """Return a task's number and last position and, if it rests, the task."""
+        place = self._scope(scope)
+        if place is None:
             return None
-        rows = self._rows("at_rest", (task_id, number))
+        rows = self._execute(self._sql["at_rest"], (task_id, place)).fetchall()
         if not rows:
             return None
-        *columns, seq, head, artifacts = rows[0]
-        reading = None
-        if seq is not None:
-            reading = Snapshot(seq, head, artifacts).reading()
-        return self._head(tuple(columns)), reading
+        number, last, head, artifacts = rows[0]
+        if head is None:
+            return number, last, None
+        return number, last, TaskReading(last, body=whole_task(head, artifacts))
 
     async def read(
         self,
