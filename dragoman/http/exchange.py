@@ -113,7 +113,7 @@ class Exchange(msgspec.Struct, eq=False):
     keep_alive: bool = True
     waiting_for_100_continue: bool = False
     disconnected: bool = False
-    # Those who wait until there is something to receive; None: nobody ever did.
+    # Those who wait until there is something to receive; None: no caller ever did.
     _waiting: list[asyncio.Future[None]] | None = None
     response_started: bool = False
     response_complete: bool = False
