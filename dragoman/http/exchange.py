@@ -99,6 +99,9 @@ class KnownRequest(Protocol):
 class Exchange(msgspec.Struct, eq=False):
     """One request and its answer."""
 
+    # A struct would print its fields, and with them credentials and messages.
+    __repr__ = object.__repr__
+
     scope: dict[str, Any]
     # What the connection and the app tell each other about this request.
     state: dict[str, Any]
