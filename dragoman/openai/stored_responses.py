@@ -70,7 +70,7 @@ class StoredResponses:
         try:
             return await self._task(request, ops.CancelTask(task_id=task.id))
         except TaskNotCancelable:
-            # It has ended meanwhile; who cancels twice is told how.
+            # It has ended meanwhile; a caller that cancels twice is told how.
             return await self._task(request, ops.GetTask(task_id=task.id))
 
     async def _task(self, request: HttpRequest, operation: ops.Operation) -> Task:
