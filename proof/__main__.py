@@ -165,6 +165,11 @@ PROOFS: dict[str, Proof] = {
         "The same with agents that dial out, and connections cut at random bytes.",
         [_count("kills", 100, "How often to kill.")],
     ),
+    "triggers": Proof(
+        "gateway",
+        "Kill gateways at every step of a trigger; each due time and post begins one task.",
+        [_count("kills", 20, "How often to kill at each step, on each store.")],
+    ),
     "cluster": Proof(
         "cluster",
         "Hurt replicas on PostgreSQL and every part between; nothing acknowledged is lost.",

@@ -205,6 +205,7 @@ class Recovery:
             counts=is_charged,
             suspected=is_suspected,
             caught=is_suspected and replay.turn_in == abs(held_by),
+            at=self._clock.now(),
         )
         log.emit(started)
         replay.apply(started)
@@ -215,7 +216,7 @@ class Recovery:
         if log.failure is not None:
             self._retry_later(log.scope, log.task_id)
         else:
-            self._retries.pop(task_key(log), None)
+            self._retries.pop(log.key, None)
 
     def _retry_later(self, scope: Scope, task_id: TaskId) -> None:
         """Resume a task that could not be written, if it is still ours: the disk may take writes

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from harness.databases import buried
 from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
@@ -14,7 +15,7 @@ from dragoman.model.events import AttemptStarted, StatusUpdate
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import Task, TaskState
 from dragoman.stores.interface import Survey, TaskRow
-from tests.engine.engines import House, Street, buried, message, result, state
+from tests.engine.engines import House, Street, message, result, state
 
 S = TaskState
 

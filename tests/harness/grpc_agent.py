@@ -15,6 +15,12 @@ async def talk(text: str, turn: Turn) -> str | None:
             for number in range(int(rest)):
                 await turn.say(str(number))
             return "counted"
+        case "pour":
+            # Megabytes, as one artifact.
+            async with turn.artifact("poured") as artifact:
+                for _ in range(int(rest) * 256):
+                    await artifact.write("x" * 4096)
+            return None
         case "hold":
             await asyncio.Event().wait()
             return None

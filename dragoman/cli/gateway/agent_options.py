@@ -59,6 +59,14 @@ DESCRIPTION = added(
             help="Receives tasks that match no other agent.",
         ),
         typed_option(
+            "--paused",
+            "is_paused",
+            type=click.BOOL,
+            switch=True,
+            default=None,
+            help="Gets no further tasks; those it has go on.",
+        ),
+        typed_option(
             "--dialect",
             type=click.Choice(["nexus", "corvid"]),
             metavar="<nexus|corvid>",
@@ -133,6 +141,7 @@ _PLAIN = {
     "repeatable": "repeatable",
     "keep_message_ids": "keepMessageIds",
     "is_default": "isDefault",
+    "is_paused": "isPaused",
     "dialect": "dialect",
     "refresh": "refresh",
 }
@@ -170,7 +179,9 @@ def _token(run: Invocation, variable: str | None, file: str | None) -> str | Non
     if variable:
         found = run.environment.get(variable, "")
         if not found:
-            raise usage(f"--token-env: {variable} is not set, or empty")
+            raise usage(
+                f"--token-env: {variable} is not set, or empty", f"export {variable}='<token>'"
+            )
         return found
     if not file:
         return None
