@@ -144,7 +144,7 @@ def test_help_fits_80_columns_and_is_short_where_options_are_many(tmp_path: Path
     texts = {name: inside(name, "--help", cwd=tmp_path).stdout for name in COMMANDS}
     for name, text in texts.items():
         assert max(map(len, text.splitlines())) <= 80, name
-        assert len(text.splitlines()) <= 75, name
+        assert len(text.splitlines()) <= 85, name
     full = inside("serve", "--help", "--all", cwd=tmp_path).stdout
     # What is not explained is named, and explained where all is.
     assert "--jwt-issuer," in texts["serve"] and "$DRAGOMAN_JWT_ISSUER" not in texts["serve"]
