@@ -62,6 +62,9 @@ COMMANDS = {
     "backup": CommandPlace("operating.backup:backup", "Copy the store while it is in use.", _KEEP),
     "store": CommandPlace("operating.store:store", "Look after the store, and copy it.", _KEEP),
     "audit": CommandPlace("operating.audit:audit", "Read and verify the audit log.", _KEEP),
+    "rollouts": CommandPlace(
+        "gateway.rollouts:rollouts", "Try new versions of agents at a gateway.", _KEEP
+    ),
     "triggers": CommandPlace(
         "gateway.triggers:triggers", "Begin tasks by the clock or by posts.", _KEEP
     ),

@@ -200,11 +200,25 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-def offset_of(page_token: str, command: str) -> int:
+def offset_of(page_token: str) -> int:
     """Return where a page begins."""
     if page_token and not (page_token.isdecimal() and page_token.isascii()):
-        raise usage(f"--page-token is not one of `dragoman {command}`", f"dragoman {command}")
+        command = click.get_current_context().command_path
+        raise usage(f"--page-token is not one of `{command}`", command)
     return int(page_token or 0)
+
+
+def page_after(
+    items: Sequence[dict[str, Any]], page_token: str, limit: int
+) -> tuple[Sequence[dict[str, Any]], str]:
+    """Return the items after the one whose id is the token, and the token of the next page."""
+    ids = [item["id"] for item in items]
+    if page_token and page_token not in ids:
+        command = click.get_current_context().command_path
+        raise usage("--page-token names nothing that is still listed; begin without it", command)
+    first = ids.index(page_token) + 1 if page_token else 0
+    page = items[first : first + limit]
+    return page, page[-1]["id"] if first + limit < len(items) else ""
 
 
 def show_page(

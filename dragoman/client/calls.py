@@ -60,7 +60,8 @@ from dragoman.model.task import TRANSITIONS_URI, Task, TaskState, Transition
 from dragoman.service import PushPage, Reply, TaskPage
 
 if TYPE_CHECKING:
-    from dragoman.security.card_signatures import KeySet, SignatureVerdict
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import SignatureVerdict
 
 # An app in this process has an address too, for its card; nothing is ever dialled there.
 IN_PROCESS = "http://localhost"
@@ -254,6 +255,11 @@ class AgentCalls:
     def raw_card(self) -> dict[str, Any]:
         """The card as it came, once it was read."""
         return self._line.fetched.raw
+
+    @property
+    def card_origin(self) -> str:
+        """Where the card came from, once it was read; empty: from no server."""
+        return self._line.fetched.origin
 
     @property
     def origins(self) -> Origins:

@@ -26,6 +26,8 @@ from dragoman.gateway.private_agents import PrivateAgents, is_known
 from dragoman.gateway.registry.agent_keys import AgentKeyring, StoredKeys
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import AgentChanges, Registration, Secret
+from dragoman.gateway.rollouts.rollouts import Rollouts
+from dragoman.gateway.rollouts.shadows import Shadows
 from dragoman.gateway.triggers.triggers import Triggers
 from dragoman.gateway.triggers.webhook_endpoint import PATH as WEBHOOKS
 from dragoman.gateway.triggers.webhook_endpoint import answer_webhook
@@ -163,6 +165,19 @@ class GatewayPart(AppPart):
         )
         gateway.triggers.start()
         opened.push_async_callback(gateway.triggers.stop)
+        gateway.rollouts = Rollouts(
+            gateway.store,
+            gateway.registry,
+            gateway.delivery,
+            gateway.audit,
+            shares=site.shares,
+            hooks=site.hooks,
+        )
+        opened.push_async_callback(gateway.rollouts.stop)
+        await gateway.rollouts.start()
+        site.engines[Shadows.name] = gateway.rollouts.engine
+        # Operators look after copies of tasks as after all tasks.
+        site.unlisted[Shadows.name] = gateway.rollouts.engine
         site.engines[Runs.name] = gateway.workflows.engine
         # Operators look after runs as after all tasks.
         site.unlisted[Runs.name] = gateway.workflows

@@ -24,6 +24,7 @@ from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.money.payments import FakeProvider
 from dragoman.gateway.registry.agent_keys import AgentKeyring
 from dragoman.gateway.registry.registry import Registry
+from dragoman.gateway.rollouts.rollouts import Rollouts
 from dragoman.gateway.router import Router
 from dragoman.gateway.triggers.triggers import Triggers
 from dragoman.gateway.trust.scores import TrustRules
@@ -48,10 +49,13 @@ _CANCEL_WITHIN = 2.0
 class Gateway:
     """Registers agents and has them do tasks."""
 
+    # What deliveries share; there once the gateway is open.
+    delivery: DeliveryContext
     # Set by the app, which makes the engine and knows how callers are authenticated.
     service: Service
     workflows: Workflows
     triggers: Triggers
+    rollouts: Rollouts
     keys: AgentKeyring
 
     def __init__(
@@ -70,7 +74,7 @@ class Gateway:
         self.settings = settings
         self.audit = audit
         self._is_local = is_local
-        self.joined = JoinedAgents(settings.gateway.heartbeat_interval)
+        self.joined = JoinedAgents(store, settings.gateway.heartbeat_interval)
         self._http = Egress(
             allow=settings.egress.allow,
             allow_private=settings.egress.allow_private or (is_local and not settings.ways()),
@@ -125,7 +129,7 @@ class Gateway:
         self.router.open()
         await self.trust.open()
         self.push_inbox.open(self.store.secret)
-        context = DeliveryContext(
+        self.delivery = context = DeliveryContext(
             self.id,
             self.store,
             self.settings,

@@ -17,6 +17,7 @@ from dragoman.gateway.registry.registered import Registered, serves, spread
 from dragoman.gateway.registry.registry import Registry
 from dragoman.gateway.registry.search import LONGEST_TEXT, Search
 from dragoman.gateway.routing import routing, routing_options
+from dragoman.gateway.routing.canaries import Canaries
 from dragoman.gateway.routing.routing import Candidate, Choice, RoutingRequest
 from dragoman.gateway.routing.routing_options import RoutingOptions
 from dragoman.gateway.routing.shortlist import Shortlist, described
@@ -64,6 +65,8 @@ class Router:
         self._settings = settings
         self._memory = routing.RoutingMemory()
         self.shortlist = Shortlist()
+        # New versions of agents that do some of their tasks.
+        self.canaries = Canaries()
         # What the addresses of agents of this process begin with; empty: there are none.
         self.own_base = ""
         self.get = registry.get
@@ -128,6 +131,18 @@ class Router:
             everyone = (one for one in self._registry.all() if _takes(one, requester))
             candidates = routing.only(self._candidate(one, "", requester) for one in everyone)
             return routing.choose(request, candidates, memory=self._memory)
+
+    def canary(self, agent_id: str, task_id: str, requester: Principal) -> str:
+        """Return the id of the new version that does a task in an agent's place; empty: none does,
+        or it cannot be called. Only tasks that are safe to repeat are given to one."""
+        if not self.canaries.has(agent_id):
+            return ""
+        candidate = self.get(self.canaries.candidate(agent_id, task_id))
+        agent = self.get(agent_id)
+        if candidate is None or agent is None or not agent.repeatable:
+            return ""
+        is_open = self._upstreams.of(candidate).is_open(requester)
+        return "" if is_open or candidate.status == "offline" else candidate.id
 
     def others(
         self, operation: SendMessage, tried: Sequence[str], most: int, requester: Principal

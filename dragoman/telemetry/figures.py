@@ -108,6 +108,15 @@ push_delivered = Counter("dragoman_push_delivered_total", "Events that receivers
 push_dead = Counter("dragoman_push_dead_letters_total", "Events that receivers never took.")
 push_receivers = Gauge("dragoman_push_receivers", "Receivers being delivered to.")
 
+# Rollouts
+rollout_tasks = Counter(
+    "dragoman_rollout_tasks_total",
+    "Tasks by which new versions of agents were judged: agreed, structure, text or check (what "
+    "differed), failed, or dropped (not copied).",
+    "mode",
+    "result",
+)
+
 # The process
 build = Gauge("dragoman_build_info", "Always 1 for each process.", "version", "python")
 memory = Gauge("process_resident_memory_bytes", "Memory in use.")

@@ -187,6 +187,8 @@ class GatewayThings(Things):
             "checkout": self._checkout,
             "workflow": self._workflow,
             "trigger": self._trigger,
+            "rollout": self._rollout,
+            "versions": self._versions,
             "run": self._run,
             "hook": self._hook,
         }
@@ -232,6 +234,8 @@ class GatewayThings(Things):
             found += [f"workflows/{workflow}"]
         if trigger := thing.get("trigger"):
             found += [f"triggers/{trigger}"]
+        if rollout := thing.get("rollout"):
+            found += [f"rollouts/{rollout}"]
         ours = [(f"/api/v1/{path}", self.keys[OWNER]) for path in found]
         buyers = f"/api/v1/tasks/{thing['task']}" if "task" in thing else "/api/v1/tasks?limit=1"
         return [*super().places(thing), *ours, (buyers, self.keys[BUYER])]
@@ -319,6 +323,19 @@ class GatewayThings(Things):
         body = {"name": MARK, "agentId": agent, "text": MARK, "webhook": True}
         return {"trigger": (await self._api(OWNER, "POST", "/api/v1/triggers", body))["id"]}
 
+    async def _versions(self) -> Thing:
+        """A private agent of the owner's, and its new version."""
+        hidden: dict[str, Any] = {"callers": [OTHERS[SELLER].principal.text], "repeatable": True}
+        agent = await self.register(OWNER, "Tried", **hidden)
+        other = await self.register(OWNER, "Tried Two", **hidden, isPaused=True)
+        return {"agent": agent["id"], "candidate": other["id"]}
+
+    async def _rollout(self) -> Thing:
+        versions = await self._versions()
+        body = {"agentId": versions["agent"], "candidateId": versions["candidate"]}
+        made = await self._api(OWNER, "POST", "/api/v1/rollouts", body)
+        return {"rollout": made["id"], **versions}
+
     async def _workflow(self) -> Thing:
         step = {"name": MARK, "agentId": self.fixed["free"], "skillId": "working"}
         body = {"name": MARK, "description": MARK, "steps": [step]}
@@ -345,7 +362,10 @@ class GatewayThings(Things):
 
 # What changes without a request.
 _UNSTEADY = frozenset(
-    {"last_seen_at", "last_heartbeat", "updated_at", "trust_score", "trust_components"}
+    {
+        *("last_seen_at", "last_heartbeat", "updated_at", "trust_score", "trust_components"),
+        *("performance", "retries_left"),
+    }
 )
 
 

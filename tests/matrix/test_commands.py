@@ -14,7 +14,7 @@ from tests.matrix.sites import gateway_in
 
 HINT = re.compile('"hint": ".*"')
 # Commands that ask a gateway, and no agent.
-GATEWAYS = ("agents", "credits", "triggers", "trust", "workflows")
+GATEWAYS = ("agents", "credits", "rollouts", "triggers", "trust", "workflows")
 
 
 class CommandScene(RouteScene):

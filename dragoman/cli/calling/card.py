@@ -104,7 +104,8 @@ def wrong(run: Invocation, findings: Sequence[str]) -> Failure:
 async def judge(run: Invocation, agent: "Client", keys: str | None) -> "SignatureVerdict":
     """Return the verdict on a card's signatures, by the keys the user names."""
     from dragoman.cli.session import cards_of, dialling
-    from dragoman.security.card_signatures import KeySet, verify
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import verify
 
     trusted = KeySet.load(run.folder / keys) if keys else KeySet([])
     if origins := run.settings.trust_origin:

@@ -25,7 +25,8 @@ from dragoman.cli.redaction import NextCommand
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
     from dragoman.egress.egress import Egress
-    from dragoman.security.card_signatures import Checked, KeySet, SignatureVerdict
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import Checked, SignatureVerdict
 
 Object = dict[str, Any]
 
@@ -46,6 +47,7 @@ def sign(run: Invocation, file: str, key: str, kid: str, jku: str, save: str, fo
     """
     from dragoman.errors import ConfigError
     from dragoman.security import card_signatures
+    from dragoman.security.card_keys import private_key
     from dragoman.security.card_members import known_members
     from dragoman.server.signing import key_content
 
@@ -54,7 +56,7 @@ def sign(run: Invocation, file: str, key: str, kid: str, jku: str, save: str, fo
     card = _card_in(run.folder / Path(file).expanduser())
     check(run, card)
     try:
-        private = card_signatures.private_key(key_content(str(run.folder / Path(key).expanduser())))
+        private = private_key(key_content(str(run.folder / Path(key).expanduser())))
         name = kid or private.kid or private.thumbprint()
         signed = card_signatures.sign(_without(card, name), private, name, jku=jku)
     except ConfigError as error:
@@ -113,12 +115,13 @@ def verify(
         raise usage("whose signature? --keys names the keys that you trust", remedy="--keys <path>")
     from dragoman.cli.session import cards_of, dialling, guarded, looking
     from dragoman.security import card_signatures
+    from dragoman.security.card_keys import KeySet
 
     async def work() -> None:
         async with looking(run) as agent, dialling(run) as http:
             await agent.look(fresh=True)
             raw = agent.raw_card
-            trusted = card_signatures.KeySet([])
+            trusted = KeySet([])
             for one in keys:
                 trusted |= await _keys(run, http, one)
             if allow_jku:
@@ -161,7 +164,7 @@ async def _keys(run: Invocation, http: "Egress", place: str) -> "KeySet":
     from dragoman.client.credentials.origins import is_loopback
     from dragoman.egress.targets import NotCanonical, read_target
     from dragoman.errors import A2AError, ConfigError
-    from dragoman.security.card_signatures import KeySet
+    from dragoman.security.card_keys import KeySet
 
     try:
         if not place.startswith(("http://", "https://")):
@@ -275,7 +278,8 @@ def _check(path: Path) -> NextCommand:
 
 def _without(card: Object, kid: str) -> Object:
     """Return a card without signatures of a key."""
-    from dragoman.security.card_signatures import KeySet, verify_each
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import verify_each
 
     entries = card.get("signatures")
     if not isinstance(entries, list):

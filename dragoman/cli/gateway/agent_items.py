@@ -21,6 +21,7 @@ _MEMBERS = {
     "repeatable": "repeatable",
     "keep_message_ids": "keepMessageIds",
     "is_default": "isDefault",
+    "is_paused": "isPaused",
     "is_mine": "isMine",
     "callers": "callers",
     "refresh": "refresh",
@@ -33,11 +34,12 @@ _MEMBERS = {
 # In the order of a record, and what is not labelled by its own name.
 _SHOWN = """
     result name address id title description health healthReason tags skills url price trust
-    repeatable keepMessageIds isDefault replicas origins callers dialect refresh credential
+    repeatable keepMessageIds isDefault isPaused replicas origins callers dialect refresh credential
     lastSeenAt createdAt pendingReason pendingDigest
     """.split()  # noqa: SIM905 - so many quoted words are harder to read
 _LABELS = {
     "isDefault": "Default",
+    "isPaused": "Paused",
     "lastSeenAt": "Last-Seen",
     "createdAt": "Created",
     "pendingReason": "Pending",

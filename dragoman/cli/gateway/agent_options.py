@@ -59,6 +59,14 @@ DESCRIPTION = added(
             help="Receives tasks that match no other agent.",
         ),
         typed_option(
+            "--paused",
+            "is_paused",
+            type=click.BOOL,
+            switch=True,
+            default=None,
+            help="Gets no further tasks; those it has go on.",
+        ),
+        typed_option(
             "--dialect",
             type=click.Choice(["nexus", "corvid"]),
             metavar="<nexus|corvid>",
@@ -133,6 +141,7 @@ _PLAIN = {
     "repeatable": "repeatable",
     "keep_message_ids": "keepMessageIds",
     "is_default": "isDefault",
+    "is_paused": "isPaused",
     "dialect": "dialect",
     "refresh": "refresh",
 }

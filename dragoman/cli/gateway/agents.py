@@ -21,12 +21,11 @@ from dragoman.cli.gateway.agent_options import (
 from dragoman.cli.gateway.gateway_api import (
     GatewayApi,
     asks_gateway,
-    next_token,
     path_of,
 )
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import PAGE_TOKEN, YES, offset_of, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, YES, show_page
 
 _DIGEST = 64
 
@@ -107,21 +106,9 @@ def list_(
     page_token: str,
 ) -> None:
     """List the agents that are online, and your own in any state; the most trusted first."""
-    offset = offset_of(page_token, "agents list")
-    found = api.ask(
-        "GET",
-        "agents",
-        query={
-            "skillTags": ",".join(tags),
-            "status": health or "",
-            "text": text,
-            "skill": skill,
-            "limit": limit,
-            "offset": offset,
-        },
-    )
-    items = [item_of(agent, card=False) for agent in found["agents"]]
-    token = next_token(offset, len(items), found["total"])
+    query = {"skillTags": ",".join(tags), "status": health, "text": text, "skill": skill}
+    found, token = api.page("agents", "agents", page_token, limit=limit, **query)
+    items = [item_of(agent, card=False) for agent in found]
     show_page(
         run,
         items,

@@ -79,7 +79,7 @@ def list_(
     from dragoman.security.audit.chain import timestamp
     from dragoman.security.audit.reading import latest_first
 
-    before = offset_of(page_token, "audit list") if page_token else None
+    before = offset_of(page_token) if page_token else None
     earliest = timestamp(instant(since).timestamp()) if since else ""
     path = _path(run, audit, store)
     found: list[AuditLine] = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PAGE = 1_000
 
 
-class ExportTarget(Protocol):
+class ExportFile(Protocol):
     """Where lines are written: a file, or what the command prints to."""
 
     def write(self, text: str, /) -> object:
@@ -78,7 +78,7 @@ def _transfers(ledger: "LedgerStore", wait: "Wait") -> "Iterator[PostedTransfer]
         last = page[-1].number
 
 
-def _write_lines(found: "Iterable[PostedTransfer]", file: ExportTarget) -> int:
+def _write_lines(found: "Iterable[PostedTransfer]", file: ExportFile) -> int:
     import msgspec
 
     count = 0
@@ -88,7 +88,7 @@ def _write_lines(found: "Iterable[PostedTransfer]", file: ExportTarget) -> int:
     return count
 
 
-def _write_csv(found: "Iterable[PostedTransfer]", file: ExportTarget) -> int:
+def _write_csv(found: "Iterable[PostedTransfer]", file: ExportFile) -> int:
     import csv
 
     rows = csv.writer(file, lineterminator="\n")

@@ -120,7 +120,7 @@ def reading(run: Invocation, store: str | None) -> "Generator[TrustFile]":
 @PAGE_TOKEN
 def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> None:
     """List agents, the most trusted first."""
-    first = offset_of(page_token, "trust list")
+    first = offset_of(page_token)
     with reading(run, store) as file:
         page, has_more = file.wait(file.page(first, limit))
     items = [one.document() for one in page]

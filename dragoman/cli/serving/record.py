@@ -55,7 +55,8 @@ async def _record(
 
     async with looking(run) as agent, dialling(run) as egress:
         card, raw = await agent.look(fresh=True), agent.raw_card
-        recorder = Recorder(card, raw, egress, CassetteRedaction(redact, raw))
+        redaction = CassetteRedaction(redact, raw)
+        recorder = Recorder(card, raw, egress, redaction, agent.card_origin)
         writer = CassetteWriter(save, recorder.head)
         recorder.sink = writer
         stop = stopped_by_signals()

@@ -13,6 +13,7 @@ from dragoman.console.dialect_views import VIEWS, DialectView
 from dragoman.console.pages import agents
 from dragoman.console.pages.tasks import rows
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
+from dragoman.dialects import card_check
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, new_id
 from dragoman.model.message import Message, Part, Role
@@ -21,7 +22,10 @@ from dragoman.transports import rest
 # Tasks that are shown, and at how many of the latest is looked for them.
 _TASKS = 8
 _LOOKED_AT = 100
-_LIVE = ("agent_head", "agent_tasks")
+_MOST_FINDINGS = 20
+_LIVE = ("agent_head", "agent_rollouts", "agent_tasks")
+# Rollouts of it that are shown, the latest.
+_ROLLOUTS = 2
 
 
 async def _found(visit: Visit) -> dict[str, Any]:
@@ -53,6 +57,11 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "at": f"/agents/{quote(agent['slug'], safe='')}",
         "can_act": record is not None and (record["is_mine"] or visit.is_operator),
         "trust": trust,
+        "findings": [str(one) for one in card_check.findings(agent["card"])[:_MOST_FINDINGS]]
+        if agent["card"]
+        else [],
+        "earned": await _earned(visit, record),
+        "rollouts": await _rollouts(visit, record),
         "pending": markup.difference(agent["card"], pending) if pending else "",
         "tasks": await rows(visit, latest),
         "base_url": _address(visit, agent),
@@ -63,6 +72,24 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "forms": {one["id"]: _form(one) for one in agent["skills"]},
         "exchange": None,
     }
+
+
+async def _earned(visit: Visit, record: dict[str, Any] | None) -> float | None:
+    """Return what the agents of the visitor earned lately; None: this one is another's."""
+    if record is None or not record["is_mine"]:
+        return None
+    return (await visit.api.gateway("GET", "/billing/usage", period="30d"))["total_earned"]
+
+
+async def _rollouts(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the latest rollouts of an agent, for those who may know of them."""
+    if record is None:
+        return []
+    try:
+        asked = {"agentId": record["id"], "limit": _ROLLOUTS}
+        return (await visit.api.gateway("GET", "/rollouts", **asked))["rollouts"]
+    except ApiFailed:
+        return []
 
 
 async def _latest(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -193,6 +220,12 @@ async def accept(visit: Visit) -> Answer:
     return await _act(visit, "POST", "/accept", {"digest": visit.field("digest")}, "Accepted.")
 
 
+async def refuse(visit: Visit) -> Answer:
+    """Drop the card that is held."""
+    digest = {"digest": visit.field("digest")}
+    return await _act(visit, "POST", "/refuse", digest, "Refused: the card before stays in force.")
+
+
 async def pause(visit: Visit) -> Answer:
     """Have it get no further tasks."""
     paused = {"isPaused": True}
@@ -202,6 +235,22 @@ async def pause(visit: Visit) -> Answer:
 async def resume(visit: Visit) -> Answer:
     """Have it get tasks again."""
     return await _act(visit, "PATCH", "", {"isPaused": False}, "It gets tasks again.")
+
+
+async def promote(visit: Visit) -> Answer:
+    """Put its new version in its place."""
+    return await _end_rollout(visit, "promote", "Promoted: the new version is in its place.")
+
+
+async def roll_back(visit: Visit) -> Answer:
+    """Leave it in its place."""
+    return await _end_rollout(visit, "rollback", "Rolled back: the old version stays.")
+
+
+async def _end_rollout(visit: Visit, act: str, notice: str) -> Answer:
+    id, name = (quote(visit.params[one], safe="") for one in ("rollout", "name"))
+    await visit.api.gateway("POST", f"/rollouts/{id}/{act}")
+    return Redirect(f"/agents/{name}", notice)
 
 
 async def remove(visit: Visit) -> Answer:

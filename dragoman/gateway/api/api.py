@@ -34,6 +34,7 @@ from dragoman.gateway.api.envelope import ApiRefused, failure
 from dragoman.gateway.api.table import Ask, Endpoint, Table
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registry.search import may_see
+from dragoman.gateway.rollouts import endpoints as rollouts
 from dragoman.gateway.triggers import endpoints as triggers
 from dragoman.http.incidents import incident
 from dragoman.http.open_streams import OpenStreams
@@ -77,6 +78,7 @@ TABLE = Table(
         *settlements.ENDPOINTS.rows,
         *workflows.ENDPOINTS.rows,
         *triggers.ENDPOINTS.rows,
+        *rollouts.ENDPOINTS.rows,
     ]
 )
 

@@ -107,6 +107,8 @@ class Forwarding:
             and self._context.settings.engine.idempotency
             and not agent.price
             and not agent.replicas
+            # Sent again it could go to the other version.
+            and not self._router.canaries.has(agent.id)
             and upstream.works_once(upstream.urls[0])
         )
 
@@ -142,6 +144,10 @@ class Forwarding:
         if options.race > 1 and worker.replay.turn == 0:
             await Race(context, worker, chosen, options, is_ours=is_ours).run()
             return
+        if chosen and worker.replay.forwarded is None:
+            canary = self._router.canary(chosen[0], worker.log.task_id, worker.caller.principal)
+            # The order stays the agent's, whichever version does the work.
+            chosen = [canary, *chosen] if canary else chosen
         delivery = Delivery(context, worker, chosen, why, is_ours=is_ours)
         try:
             await delivery.deliver()

@@ -19,7 +19,7 @@ from dragoman.model.operations import SendMessage, StreamMessage
 from dragoman.security.secret_names import holds_secret, words
 
 # Routing options and other members that only the gateway reads.
-_GATEWAY_ONLY = frozenset(
+GATEWAY_ONLY = frozenset(
     {
         "agentId",
         "assignedAgentId",
@@ -57,7 +57,7 @@ def outgoing(
         skill = operation.metadata.get("skillId")
         message = task_input.adapted(message, card, connection.dialect, str(skill or ""))
     metadata = {
-        name: value for name, value in operation.metadata.items() if name not in _GATEWAY_ONLY
+        name: value for name, value in operation.metadata.items() if name not in GATEWAY_ONLY
     }
     onward = hop_limit.depart(clean(metadata), gateway_id, worker.deadline or None)
     changes: dict[str, Any] = {"metadata": _with_callers_id(worker, message)}

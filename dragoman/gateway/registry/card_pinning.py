@@ -36,6 +36,8 @@ def reviewed(agent: Registered, fetched: Fetched) -> Registered:
     if digest == agent.card_digest:
         # The agent may have gone back to the pinned card.
         return replace(agent, pending=None, pending_reason="", card_url=url)
+    if digest == agent.refused_digest:
+        return replace(agent, pending=None, pending_reason="", card_url=url)
     try:
         card = card_review.read(raw, url)
     except InvalidParams as error:
@@ -66,11 +68,22 @@ def strays(agent: Registered) -> str:
 def accepted(agent: Registered, digest: str) -> Registered:
     """Return an agent with the held card in force, if it is the one of this digest; raises
     `InvalidParams` for another, or if it still leads to an origin that its owner did not allow."""
+    return pinned(agent, _held_card(agent, digest), agent.card_url)
+
+
+def refused(agent: Registered, digest: str) -> Registered:
+    """Return an agent without the held card, if it is the one of this digest; raises as `accepted`
+    does. The same card is not held again."""
+    _held_card(agent, digest)
+    return replace(agent, pending=None, pending_reason="", refused_digest=digest)
+
+
+def _held_card(agent: Registered, digest: str) -> dict[str, Any]:
     if agent.pending is None:
         raise UnsupportedOperation(f"{agent.name} has no card that is held")
     if digest != card_review.digest(agent.pending):
         raise InvalidParams("is not that of the card that is held", field="digest")
-    return pinned(agent, agent.pending, agent.card_url)
+    return agent.pending
 
 
 def _held(agent: Registered, raw: dict[str, Any], reason: str) -> Registered:
@@ -107,6 +120,7 @@ def registered(agent: Registered, said: Registration) -> Registered:
         agent,
         dialect=said.dialect,
         is_default=said.is_default,
+        is_paused=said.is_paused,
         keep_message_ids=said.keep_message_ids,
         refresh=said.refresh,
         credential=said.credential.kind if said.credential else "",
@@ -130,6 +144,29 @@ def with_card_of(agent: Registered, other: Registered) -> Registered:
         card_digest=other.card_digest,
         pending=None,
         pending_reason="",
+    )
+
+
+def in_place_of(agent: Registered, other: Registered) -> Registered:
+    """Return an agent that is reached, and described, as another one is."""
+    moved = replace(
+        agent,
+        url=other.url,
+        replicas=other.replicas,
+        tunnels=other.tunnels,
+        origins=other.origins,
+        dialect=other.dialect,
+        schemas=other.schemas,
+        keep_message_ids=other.keep_message_ids,
+        credential=other.credential,
+        credential_header=other.credential_header,
+    )
+    if other.card is not None:
+        return pinned(moved, other.card, other.card_url)
+    described = {name: getattr(other, name) for name in ("description", "skills")}
+    texts = {name: value for name, value in described.items() if name not in agent.said}
+    return replace(
+        moved, card=None, card_url="", card_digest="", pending=None, pending_reason="", **texts
     )
 
 

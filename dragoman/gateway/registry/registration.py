@@ -101,6 +101,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     callers: list[str] = []
     dialect: HouseDialect = ""
     is_default: bool = False
+    is_paused: bool = False
     credential: Secret | None = None
     # Seconds.
     refresh: float = 3600.0

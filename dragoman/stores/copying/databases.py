@@ -33,12 +33,14 @@ _STATE = (
 # Tables that servers fill while they serve, and neither the schema nor a first start.
 _USED = (
     *("tasks", "scopes", "keys", "orders", "agents", "agents_removed", "agent_keys"),
-    *("workflows", "triggers"),
+    *("workflows", "triggers", "rollouts"),
 )
 
 
 # Tables whose rows the database numbers.
-_NUMBERED = (*("scopes", "pushes", "notes", "accounts", "agent_keys", "workflows", "triggers"),)
+_NUMBERED = (
+    *("scopes", "pushes", "notes", "accounts", "agent_keys", "workflows", "triggers", "rollouts"),
+)
 
 
 class DatabaseReader:

@@ -108,6 +108,12 @@ TABLES = (
     ),
     _table("workflows", "number", "id tenant owner made_at definition"),
     _table("triggers", "number", "id tenant owner made_at definition due_at version"),
+    _table(
+        "rollouts",
+        "number",
+        "id tenant owner agent made_at definition is_running version",
+        "is_running",
+    ),
     _table("trust_events", "number", "agent type task at body hash"),
     _table(
         "trust_days",

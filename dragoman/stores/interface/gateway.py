@@ -5,6 +5,7 @@ from typing import Protocol
 from dragoman.stores.interface.agent_keys import AgentKeyStore
 from dragoman.stores.interface.agents import AgentStore
 from dragoman.stores.interface.effects import AccountingStore
+from dragoman.stores.interface.rollouts import RolloutStore
 from dragoman.stores.interface.store import Store
 from dragoman.stores.interface.triggers import TriggerStore
 from dragoman.stores.interface.workflows import WorkflowStore
@@ -36,4 +37,9 @@ class GatewayStore(Store, Protocol):
     @property
     def triggers(self) -> TriggerStore:
         """What begins tasks by itself."""
+        ...
+
+    @property
+    def rollouts(self) -> RolloutStore:
+        """New versions of agents that are tried."""
         ...

@@ -25,6 +25,8 @@ class Duty(StrEnum):
     CLAIM_PUSHES = "claim pushes"
     # Begins the tasks of triggers that are due.
     RUN_TRIGGERS = "run triggers"
+    # Compares the answers of new versions of agents, and counts.
+    RUN_ROLLOUTS = "run rollouts"
 
 
 def died_alone(held_by: int) -> bool:

@@ -4,6 +4,7 @@ from dragoman.stores.interface.effects import OrderRules
 from dragoman.stores.memory.accounting import MemoryAccounting
 from dragoman.stores.memory.agent_keys import MemoryAgentKeys
 from dragoman.stores.memory.agents import MemoryAgents
+from dragoman.stores.memory.rollouts import MemoryRollouts
 from dragoman.stores.memory.store import MemoryStore
 from dragoman.stores.memory.triggers import MemoryTriggers
 from dragoman.stores.memory.workflows import MemoryWorkflows
@@ -20,3 +21,4 @@ class MemoryGatewayStore(MemoryStore):
         self.agents = MemoryAgents(self.agent_keys.revoke_all, self.accounting.refers_to)
         self.workflows = MemoryWorkflows()
         self.triggers = MemoryTriggers()
+        self.rollouts = MemoryRollouts()

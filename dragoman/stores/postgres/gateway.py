@@ -13,6 +13,7 @@ from dragoman.stores.postgres.ledger.task_orders import TaskOrders
 from dragoman.stores.postgres.registry.agent_keys import PostgresAgentKeys
 from dragoman.stores.postgres.registry.agents import PostgresAgents
 from dragoman.stores.postgres.registry.changes import RegistryChanges
+from dragoman.stores.postgres.registry.rollouts import PostgresRollouts
 from dragoman.stores.postgres.registry.triggers import PostgresTriggers
 from dragoman.stores.postgres.registry.workflows import PostgresWorkflows
 from dragoman.stores.postgres.store import PostgresStore
@@ -36,6 +37,7 @@ class PostgresGatewayStore(PostgresStore):
         )
         self.workflows = PostgresWorkflows(self._connections)
         self.triggers = PostgresTriggers(self._connections)
+        self.rollouts = PostgresRollouts(self._connections)
         self._listeners: list[Heard] = []
         self._changes = RegistryChanges(self._connections, self._tell)
         for heard in (self._changes.heard, self.agent_keys.heard):

@@ -8,6 +8,7 @@ from typing import Any
 from dragoman.stores.sqlite.ledger.accounting import SQLiteAccounting
 from dragoman.stores.sqlite.registry.agent_keys import SQLiteAgentKeys
 from dragoman.stores.sqlite.registry.agents import SQLiteAgents
+from dragoman.stores.sqlite.registry.rollouts import SQLiteRollouts
 from dragoman.stores.sqlite.registry.triggers import SQLiteTriggers
 from dragoman.stores.sqlite.registry.workflows import SQLiteWorkflows
 from dragoman.stores.sqlite.store import SQLiteStore
@@ -23,3 +24,4 @@ class SQLiteGatewayStore(SQLiteStore):
         self.agent_keys = SQLiteAgentKeys(self)
         self.workflows = SQLiteWorkflows(self)
         self.triggers = SQLiteTriggers(self)
+        self.rollouts = SQLiteRollouts(self)

@@ -17,6 +17,7 @@ from dragoman.testing.promises.pages import PagePromises
 from dragoman.testing.promises.pruning import PruningPromises
 from dragoman.testing.promises.pushes import PushPromises
 from dragoman.testing.promises.reads import ReadPromises
+from dragoman.testing.promises.rollouts import RolloutPromises
 from dragoman.testing.promises.triggers import TriggerPromises
 from dragoman.testing.promises.trust import TrustPromises
 from dragoman.testing.promises.workflows import WorkflowPromises
@@ -34,6 +35,7 @@ class GatewayStorePromises(
     AgentKeyPromises,
     WorkflowPromises,
     TriggerPromises,
+    RolloutPromises,
     LedgerPromises,
     TrustPromises,
 ):
@@ -50,6 +52,7 @@ __all__ = [
     "PruningPromises",
     "PushPromises",
     "ReadPromises",
+    "RolloutPromises",
     "SampleRules",
     "StorePromises",
     "TriggerPromises",

@@ -19,7 +19,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "gateway-api.md"
 ROW = re.compile(r"^\| `(?P<verb>[A-Z]+) (?P<path>\S+)` \| .* \| (?P<scope>\S+) \| \d+ \|$", re.M)
 # What only a key for everything opens, as the prose above the table says.
 ONLY_ALL = re.compile(
-    r"/api-keys|^/api/v1/(billing|disputes|triggers|workflows)|/(rate|dispute|refund)$|^/api/v1/tasks/\{id\}/accept$"
+    r"/api-keys|^/api/v1/(billing|disputes|rollouts|triggers|workflows)|/(rate|dispute|refund)$|^/api/v1/tasks/\{id\}/accept$"
 )
 CALLED = [row for row in TABLE.endpoints if row.access is Access.CALLER]
 PLAIN = frozenset(SCOPES - {"*"})

@@ -33,6 +33,7 @@ _NO_READS = {
     "reopen_push settle troubles vanish",
     "PostgresAgents": "put put_circuits put_health remove",
     "PostgresAgentKeys": "put revoke revoke_all stop tell",
+    "PostgresRollouts": "change put",
     "PostgresTriggers": "change put remove",
     "PostgresWorkflows": "put",
 }
@@ -70,7 +71,7 @@ def of_store(store: PostgresGatewayStore, number: int) -> Reads:
 
 def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
     agents, keys, flows = store.agents, store.agent_keys, store.workflows
-    triggers = store.triggers
+    triggers, rollouts = store.triggers, store.rollouts
     ledger, trust = store.accounting.ledger, store.accounting.trust
     return {
         agents: {
@@ -89,6 +90,11 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
             "due": lambda: triggers.due(1, 9),
             "one": lambda: triggers.one("t"),
             "page": lambda: triggers.page(WHO, limit=9, offset=0),
+        },
+        rollouts: {
+            "one": lambda: rollouts.one("r"),
+            "page": lambda: rollouts.page(WHO, "", limit=9, offset=0),
+            "running": rollouts.running,
         },
         ledger: {
             "balance": lambda: ledger.balance("alice"),

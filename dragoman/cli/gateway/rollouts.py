@@ -1,0 +1,257 @@
+"""`dragoman rollouts`: new versions of agents, tried at a gateway beside the old ones."""
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
+from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
+from dragoman.cli.terminal.table import Column
+
+_HELP = "dragoman rollouts start --help"
+_NONE = {"NOT_FOUND": "rollouts list", "CONFLICT": "rollouts list"}
+_FIELDS = (
+    *("id", "agent", "candidate", "mode", "share", "state", "reason", "judged", "agreed"),
+    *("agreement", "distance", "differ", "failed", "old", "new", "open", "dropped", "skipped"),
+)
+_LABELS = {"id": "Rollout", "candidate": "New-Version"}
+
+rollouts = Group(
+    "rollouts",
+    help="Have a gateway try a new version of an agent beside the old one.",
+    places={
+        "start": CommandPlace("gateway.rollouts:start", "Try a new version of an agent."),
+        "list": CommandPlace("gateway.rollouts:list_", "List your rollouts, newest first."),
+        "show": CommandPlace("gateway.rollouts:show", "Show a rollout and its figures."),
+        "promote": CommandPlace("gateway.rollouts:promote", "Put the new version in place."),
+        "rollback": CommandPlace("gateway.rollouts:rollback", "Leave the old version in place."),
+    },
+)
+_ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the rollout.")
+
+
+@command("start")
+@click.argument("agent", metavar="AGENT", help="The agent: its name or id.")
+@click.argument("candidate", metavar="CANDIDATE", help="Its new version: its name or id.")
+@own(
+    "--mode",
+    type=click.Choice(["shadow", "canary"]),
+    default="shadow",
+    in_environment=False,
+    metavar="<shadow|canary>",
+    help="shadow: a copy goes to CANDIDATE, AGENT answers; canary: CANDIDATE answers (shadow).",
+)
+@own(
+    "--share",
+    default="10%",
+    in_environment=False,
+    metavar="<percent>",
+    help="The share of tasks (10%).",
+)
+@own(
+    "--max-distance",
+    type=float,
+    default=0.2,
+    in_environment=False,
+    metavar="<0..1>",
+    help="How far what both say may be apart: 0 is the same (0.2).",
+)
+@own(
+    "--check",
+    default="",
+    in_environment=False,
+    metavar="<agent>",
+    help="An agent of yours that tells whether answers are right.",
+)
+@own(
+    "--task-timeout",
+    type=int,
+    default=60,
+    in_environment=False,
+    metavar="<seconds>",
+    help="What a copy may take (60).",
+)
+@own(
+    "--after",
+    type=int,
+    default=0,
+    in_environment=False,
+    metavar="<tasks>",
+    help="Promote or roll back by itself after so many tasks.",
+)
+@own(
+    "--agreement",
+    default="95%",
+    in_environment=False,
+    metavar="<percent>",
+    help="With --after: the part that has to agree (95%).",
+)
+@own(
+    "--failures",
+    default="1%",
+    in_environment=False,
+    metavar="<percent>",
+    help="With --after: the part that may fail (1%).",
+)
+@own(
+    "--within",
+    type=int,
+    default=0,
+    in_environment=False,
+    metavar="<seconds>",
+    help="With --after: roll back if there were too few tasks in this time.",
+)
+@asks_gateway({"VALIDATION_ERROR": "rollouts start --help", "AGENT_NOT_FOUND": "agents list"})
+def start(
+    run: Invocation,
+    api: GatewayApi,
+    agent: str,
+    candidate: str,
+    mode: str,
+    share: str,
+    max_distance: float,
+    check: str,
+    task_timeout: int,
+    after: int,
+    agreement: str,
+    failures: str,
+    within: int,
+) -> None:
+    """Give a share of the tasks of AGENT to CANDIDATE, too or instead.
+
+    Both are registered agents of yours. AGENT has to be safe to repeat (--repeatable). CANDIDATE
+    gets no other tasks from here on.
+    """
+    body: dict[str, Any] = {
+        "agentId": agent,
+        "candidateId": candidate,
+        "mode": mode,
+        "share": _part(share, "--share"),
+        "maxDistance": max_distance,
+        "timeoutSeconds": task_timeout,
+    }
+    if check:
+        body["checkAgentId"] = check
+    if after:
+        body["rule"] = {
+            "least": after,
+            "agreement": _part(agreement, "--agreement"),
+            "failures": _part(failures, "--failures"),
+        } | ({"withinSeconds": within} if within else {})
+    elif within:
+        raise usage("--within needs --after", _HELP)
+    made = api.ask("POST", "rollouts", body)
+    _show(run, made)
+    run.out.note("Hint", api.command("rollouts", "show", made["id"]))
+
+
+@command("list")
+@LIMIT
+@PAGE_TOKEN
+@asks_gateway()
+def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
+    """List your rollouts, newest first."""
+    show_page(
+        run,
+        *api.page("rollouts", "rollouts", page_token, limit=limit),
+        lambda item: _record(run, item),
+        columns=_COLUMNS,
+        empty="no version is tried; `dragoman rollouts start --help` says how",
+    )
+
+
+_COLUMNS = (
+    Column("rollout", "id", "id"),
+    Column("agent", "agent"),
+    Column("new version", "candidate"),
+    Column("mode", "mode"),
+    Column("state", "state"),
+    Column("judged", "figures/judged", "number"),
+    Column("agreed", "figures/agreed", "number"),
+    Column("failed", "figures/failed", "number"),
+    Column("reason", "reason"),
+)
+
+
+@command("show")
+@_ROLLOUT
+@asks_gateway(_NONE)
+def show(run: Invocation, api: GatewayApi, rollout: str) -> None:
+    """Show a rollout, its figures, and the latest tasks that did not agree."""
+    found = api.ask("GET", _path(rollout))
+    _show(run, found)
+    if not run.out.is_json:
+        for one in found["recent"]:
+            if one["result"] != "agreed":
+                _show_difference(run, one)
+
+
+@command("promote")
+@_ROLLOUT
+@asks_gateway(_NONE)
+def promote(run: Invocation, api: GatewayApi, rollout: str) -> None:
+    """Put the new version in the agent's place: its address, its card, its credential."""
+    _show(run, api.ask("POST", _path(rollout, "promote")))
+
+
+@command("rollback")
+@_ROLLOUT
+@asks_gateway(_NONE)
+def rollback(run: Invocation, api: GatewayApi, rollout: str) -> None:
+    """Leave the old version in its place."""
+    _show(run, api.ask("POST", _path(rollout, "rollback")))
+
+
+def _part(text: str, name: str) -> float:
+    """Return a share that is given in percent, or as a part of 1."""
+    number = text.strip().removesuffix("%")
+    try:
+        return float(number) / 100 if text.strip().endswith("%") else float(number)
+    except ValueError:
+        raise usage(f"{name} is a percentage such as 10%", _HELP) from None
+
+
+def _path(rollout: str, *steps: str) -> str:
+    return "/".join(["rollouts", *(quote(step, safe="") for step in (rollout, *steps))])
+
+
+def _show(run: Invocation, item: dict[str, Any]) -> None:
+    if run.out.is_json:
+        run.out.json(item)
+    else:
+        _record(run, item)
+
+
+def _record(run: Invocation, item: dict[str, Any]) -> None:
+    counted = item["figures"]
+    differ = {
+        "structure": counted["structureDiffers"],
+        "text": counted["textDiffers"],
+        "check": counted["checkFailed"],
+    }
+    shown = {
+        **item,
+        **counted,
+        "share": f"{item['share']:.4%}".rstrip("0%").rstrip(".") + "%",
+        "differ": ", ".join(f"{name} {count}" for name, count in differ.items() if count),
+        "old": _version(counted["old"]),
+        "new": _version(counted["new"]),
+    }
+    run.out.fields(shown, _LABELS, _FIELDS)
+
+
+def _version(counted: dict[str, Any]) -> str:
+    took = counted["milliseconds"]
+    mean = "" if took is None else f", {took} ms on average"
+    return f"{counted['tasks']} tasks, {counted['failed']} failed{mean}"
+
+
+def _show_difference(run: Invocation, one: dict[str, Any]) -> None:
+    distance = one.get("distance")
+    said = [one["result"], one.get("reason", "")]
+    said += [] if distance is None else [f"distance {distance}"]
+    run.out.field("Task", f"{one['taskId']} ({', '.join(word for word in said if word)})")

@@ -1,0 +1,393 @@
+"""Runs rollouts: has copies of tasks made, compares answers, counts, promotes and rolls back.
+
+Nothing of this is on the way of a task. Ended tasks are read from the events of trust, which have
+each of them once and in order; what was seen, what is open and what was counted is one row, changed
+at once or not at all. The message of a copy is named by the rollout and the task: begun a second
+time, after a crash or beside another process, it leads to the first copy. So a process that ends
+anywhere loses nothing and counts nothing twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.egress.targets import read_target
+from dragoman.egress.tunnels import is_joined
+from dragoman.engine.engine import Engine
+from dragoman.engine.event_hooks import EventHooks
+from dragoman.engine.log import READ_AT_ONCE
+from dragoman.errors import (
+    InvalidParams,
+    NoAgentAvailable,
+    Overloaded,
+    PermissionDenied,
+    StoreRefused,
+    UnsupportedOperation,
+)
+from dragoman.gateway.delivery.context import DeliveryContext
+from dragoman.gateway.registry.registered import Registered
+from dragoman.gateway.registry.registration import AgentChanges
+from dragoman.gateway.registry.registry import Registry
+from dragoman.gateway.rollouts.definition import (
+    LONGEST_REASON,
+    NewRollout,
+    OpenSample,
+    RolloutDefinition,
+    decide,
+)
+from dragoman.gateway.rollouts.judging import Judging
+from dragoman.gateway.rollouts.shadows import Shadows
+from dragoman.gateway.routing.canaries import Canary, in_share
+from dragoman.gateway.trust.counting import OUTCOMES
+from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.events import Forwarded
+from dragoman.model.identity import (
+    Principal,
+    new_id,
+)
+from dragoman.model.record import encode
+from dragoman.security.audit.log import Audit
+from dragoman.shares import Shares
+from dragoman.stores.interface import Duty
+from dragoman.stores.interface.gateway import GatewayStore
+from dragoman.stores.interface.rollouts import RolloutRow
+from dragoman.stores.interface.trust import TrustEventRow
+from dragoman.telemetry import figures
+
+logger = logging.getLogger("dragoman")
+
+# Rollouts of an owner that ended and are kept.
+KEPT = 100
+# Milliseconds between two looks, events that are read at one, and copies under way at a time.
+TICK = 500
+_READ = 2000
+_AT_ONCE = 8
+_TRIES = 20
+_GONE = "one of the two is not registered any more"
+_SKIPPED = (b'{"statusUpdate"', b'{"artifactUpdate"')
+
+
+class Rollouts:
+    """All rollouts of a gateway."""
+
+    def __init__(
+        self,
+        store: GatewayStore,
+        registry: Registry,
+        context: DeliveryContext,
+        audit: Audit,
+        *,
+        shares: Shares | None = None,
+        hooks: Sequence[EventHooks] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._rows = store.rollouts
+        self._trust = store.accounting.trust
+        self._registry = registry
+        self._canaries = context.router.canaries
+        self._is_idempotent = context.settings.engine.idempotency
+        self._audit = audit
+        self._clock = clock or SystemClock()
+        # With hooks: what they hide of an answer is not to be recorded of a copy either.
+        self.engine = Engine(Shadows(context), store, context.settings, shares=shares, hooks=hooks)
+        self._judging = Judging(self.engine, store)
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to look; a canary of before goes on from the first task."""
+        self._follow(await self._rows.running())
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop; the next process goes on."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self.engine.stop()
+
+    # What owners do
+
+    async def create(
+        self, caller: Principal, said: NewRollout, *, operator: bool = False
+    ) -> RolloutRow:
+        """Begin a rollout; raises `InvalidParams`, `PermissionDenied` or `NoAgentAvailable`."""
+        if not self._is_idempotent:
+            raise UnsupportedOperation("rollouts need the setting `idempotency`, which is off here")
+        agent = self._registry.visible(said.agent_id, None if operator else caller)
+        if agent.owner != caller and not operator:
+            raise PermissionDenied("The agent belongs to another owner")
+        if not agent.repeatable:
+            raise InvalidParams("is not registered as safe to repeat", field="agentId")
+        candidate = self._version(agent, said.candidate_id)
+        check = ""
+        if said.check_agent_id:
+            check = self._own(agent.owner, said.check_agent_id, "checkAgentId").id
+        found = RolloutDefinition(
+            candidate=candidate.id,
+            mode=said.mode,
+            share=said.share,
+            max_distance=said.max_distance,
+            check_agent=check,
+            timeout=said.timeout_seconds,
+            rule=said.rule,
+            position=await self._trust.last_number(),
+        )
+        row = RolloutRow(new_id(), agent.owner, agent.id, self._clock.now(), encode(found))
+        if not await self._rows.put(row, keep=KEPT):
+            raise InvalidParams("has a rollout already; end that first", field="agentId")
+        # It gets the tasks of the rollout and no others, or its share would be another.
+        paused = AgentChanges(is_paused=True)
+        await self._registry.update(candidate.id, paused, agent.owner, operator=True)
+        self._follow(await self._rows.running())
+        return row
+
+    def _version(self, agent: Registered, ref: str) -> Registered:
+        """Return an agent that may become the next version of another."""
+        field = "candidateId"
+        found = self._own(agent.owner, ref, field)
+        if found.id == agent.id:
+            raise InvalidParams("is the agent itself", field=field)
+        if found.price > agent.price:
+            raise InvalidParams("costs more than the agent; callers agreed to less", field=field)
+        if any(is_joined(read_target(url).host) for url in (found.url, agent.url)):
+            raise InvalidParams("joins by itself, and has no address to promote", field=field)
+        return found
+
+    def _own(self, owner: Principal, ref: str, field: str) -> Registered:
+        """Return an agent of an owner: what callers said goes to no other owner's agent."""
+        found = self._registry.get(ref)
+        if found is None or found.owner != owner:
+            raise InvalidParams("is no agent of the same owner", field=field)
+        return found
+
+    async def one(self, id: str, owner: Principal | None) -> RolloutRow | None:
+        """Return a rollout of an owner, or of any (None)."""
+        row = await self._rows.one(id)
+        return row if row is not None and owner in (None, row.owner) else None
+
+    async def page(
+        self, owner: Principal | None, agent: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[RolloutRow], int]:
+        """Return some rollouts of an owner or of all (None), of one agent or of all (empty)."""
+        return await self._rows.page(owner, agent, limit=limit, offset=offset)
+
+    async def promote(self, id: str, owner: Principal | None, reason: str) -> RolloutRow | None:
+        """Put the new version in the agent's place; None: there is no such rollout. Raises
+        `UnsupportedOperation` for one that ended."""
+        row = await self._edit(id, owner, lambda found: _promoting(found, reason))
+        return None if row is None else await self._put_in_place(row)
+
+    async def roll_back(self, id: str, owner: Principal | None, reason: str) -> RolloutRow | None:
+        """Leave the old version where it is, and end the rollout; None: there is no such one."""
+        row = await self._edit(
+            id, owner, lambda found: self._ended(_running(found), "rolledBack", reason)
+        )
+        if row is not None:
+            await self._judging.clear(row)
+        return row
+
+    async def _edit(
+        self,
+        id: str,
+        owner: Principal | None,
+        edit: Callable[[RolloutDefinition], RolloutDefinition],
+    ) -> RolloutRow | None:
+        for _ in range(_TRIES):
+            row = await self.one(id, owner)
+            if row is None:
+                return None
+            stored = await self._write(row, edit(read(row)))
+            if stored is not None:
+                self._follow(await self._rows.running())
+                return stored
+        raise Overloaded("the rollout keeps changing; try again")
+
+    async def _write(self, row: RolloutRow, after: RolloutDefinition) -> RolloutRow | None:
+        """Store a rollout, unless it was changed meanwhile; return it."""
+        is_running = after.state in ("running", "promoting")
+        made = row._replace(definition=encode(after), is_running=is_running)
+        return made._replace(version=row.version + 1) if await self._rows.change(made) else None
+
+    async def _put_in_place(self, row: RolloutRow) -> RolloutRow | None:
+        """Finish what was decided: after a crash, too."""
+        found = read(row)
+        state, reason = "promoted", found.reason
+        try:
+            await self._registry.adopt(row.agent, found.candidate, row.owner)
+        except NoAgentAvailable:
+            state, reason = "rolledBack", _GONE
+        except InvalidParams as error:
+            state, reason = "rolledBack", f"its card is refused: {error.public}"
+        done = await self._edit(
+            row.id,
+            None,
+            lambda one: self._ended(one, state, reason) if one.state == "promoting" else one,
+        )
+        await self._judging.clear(row)
+        return done
+
+    def _ended(self, found: RolloutDefinition, state: Any, reason: str) -> RolloutDefinition:
+        dropped = found.figures.dropped + len(found.open)
+        return replace(
+            found,
+            state=state,
+            reason=reason[:LONGEST_REASON],
+            ended_at=self._clock.now(),
+            open=[],
+            figures=replace(found.figures, dropped=dropped),
+        )
+
+    # Looking
+
+    def _follow(self, rows: Sequence[RolloutRow]) -> None:
+        """Have tasks go to the canaries that are running."""
+        pairs = [(row, read(row)) for row in rows]
+        self._canaries.follow(
+            Canary(row.id, row.agent, found.candidate, found.share)
+            for row, found in pairs
+            if found.mode == "canary" and found.state == "running"
+        )
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except StoreRefused:
+                logger.warning("rollouts could not be looked at; trying again")
+            except Exception:
+                # Tasks that wait to be compared wait for the next look, so this must not end.
+                logger.exception("rollouts could not be looked at; trying again")
+            await self._clock.wait_until(self._clock.now() + TICK)
+
+    async def sweep(self) -> int:
+        """Bring all rollouts up to date, unless another process does; return how many there are."""
+        rows = await self._rows.running()
+        self._follow(rows)
+        is_ours = bool(rows) and await self._store.lead(Duty.RUN_ROLLOUTS)
+        rows = rows if is_ours else ()
+        self._judging.keep((row.id, one.task) for row in rows for one in read(row).open)
+        for row in rows:
+            await self._step(row)
+        return len(rows)
+
+    async def _step(self, row: RolloutRow) -> None:
+        before = read(row)
+        if before.state == "promoting":
+            await self._put_in_place(row)
+            return
+        agent = self._registry.get(row.agent)
+        candidate = self._registry.get(before.candidate)
+        if agent is None or candidate is None:
+            await self._carry_out(row, "rollback", _GONE)
+            return
+        found = before
+        for sample in before.open[:_AT_ONCE]:
+            found = await self._judging.judge(row, found, sample)
+        found = await self._discover(row, found, agent)
+        is_far = found.position - before.position >= _READ
+        if is_far or found.figures != before.figures or found.open != before.open:
+            stored = await self._write(row, found)
+            if stored is None:
+                # Ended or changed meanwhile: nothing of this was counted.
+                return
+            _measure(before, found)
+            row = stored
+        decision = decide(found, (self._clock.now() - row.made_at) / 1000)
+        if decision is not None:
+            await self._carry_out(row, decision[0], f"by its rule: {decision[1]}")
+
+    async def _carry_out(self, row: RolloutRow, decision: str, why: str) -> None:
+        act = self.promote if decision == "promote" else self.roll_back
+        try:
+            await act(row.id, None, why)
+        except UnsupportedOperation:
+            # Its owner was quicker.
+            return
+        self._audit.record(
+            f"rollout.{decision}", outcome="done", who=row.owner.text, object=row.id, reason=why
+        )
+
+    async def _discover(
+        self, row: RolloutRow, found: RolloutDefinition, agent: Registered
+    ) -> RolloutDefinition:
+        """Return a rollout with the tasks that ended since."""
+        for event in await self._trust.after(found.position, _READ):
+            found = replace(found, position=event.number)
+            is_since = event.at >= row.made_at
+            if is_since and event.agent == agent.id and event.type in OUTCOMES:
+                found = await self._seen(row, found, agent, event)
+        return found
+
+    async def _seen(
+        self,
+        row: RolloutRow,
+        found: RolloutDefinition,
+        agent: Registered,
+        event: TrustEventRow,
+    ) -> RolloutDefinition:
+        """Return a rollout after a task of the agent ended."""
+        is_chosen = in_share(row.id, event.task_id, found.share) and agent.repeatable
+        is_done = event.type == "task_completed"
+        if is_chosen and found.mode == "canary":
+            went_to = await self._went_to(event.task)
+            if found.candidate in went_to:
+                is_done = is_done and went_to[-1] == found.candidate
+                return _seen_at_canary(found, event, is_done=is_done)
+        found = found.seen_old(event.response_ms, is_done=is_done)
+        if not is_chosen or found.mode == "canary" or not is_done:
+            return found
+        return found.with_sample(OpenSample(task=event.task, task_id=event.task_id))
+
+    async def _went_to(self, number: int) -> list[str]:
+        """Return the agents that a task was given to, in order."""
+        went_to: list[str] = []
+        after = 0
+        while batch := await self._store.read(
+            number, after=after, limit=READ_AT_ONCE, artifacts=False
+        ):
+            for recorded in batch:
+                if not recorded.body.startswith(_SKIPPED):
+                    event = recorded.event
+                    if isinstance(event, Forwarded):
+                        went_to.append(event.agent)
+            after = batch[-1].seq
+        return went_to
+
+
+def read(row: RolloutRow) -> RolloutDefinition:
+    """Return what a row says."""
+    return msgspec.json.decode(row.definition, type=RolloutDefinition)
+
+
+def _running(found: RolloutDefinition) -> RolloutDefinition:
+    if found.state != "running":
+        raise UnsupportedOperation("the rollout has ended")
+    return found
+
+
+def _promoting(found: RolloutDefinition, reason: str) -> RolloutDefinition:
+    return replace(_running(found), state="promoting", reason=reason[:LONGEST_REASON])
+
+
+def _seen_at_canary(
+    found: RolloutDefinition, event: TrustEventRow, *, is_done: bool
+) -> RolloutDefinition:
+    """Return a rollout after the new version was given a task."""
+    found = found.seen_new(event.response_ms, is_done=is_done)
+    sample = OpenSample(task=event.task, task_id=event.task_id, is_answered=True)
+    if not is_done:
+        return found.judged(sample, "failed", event.reason)
+    return found.with_sample(sample) if found.check_agent else found.judged(sample, "agreed")
+
+
+def _measure(before: RolloutDefinition, after: RolloutDefinition) -> None:
+    """Count what was judged and dropped in the metrics."""
+    for name in ("agreed", "structure", "text", "check", "failed", "dropped"):
+        more = getattr(after.figures, name) - getattr(before.figures, name)
+        if more:
+            figures.rollout_tasks.add(after.mode, name, by=more)

@@ -1,0 +1,33 @@
+-- name: forget
+DELETE FROM rollouts WHERE number IN (SELECT number FROM rollouts
+    WHERE tenant = ? AND owner = ? AND NOT is_running ORDER BY number DESC LIMIT -1 OFFSET ?)
+
+-- name: put
+INSERT INTO rollouts (id, tenant, owner, agent, made_at, definition, is_running, version)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING number
+
+-- name: one
+SELECT id, tenant, owner, agent, made_at, definition, is_running, version FROM rollouts
+WHERE id = ?
+
+-- name: page
+SELECT id, tenant, owner, agent, made_at, definition, is_running, version FROM rollouts
+WHERE tenant = ?1 AND owner = ?2 AND ?3 IN ('', agent) ORDER BY number DESC LIMIT ?4 OFFSET ?5
+
+-- name: total
+SELECT count(*) FROM rollouts WHERE tenant = ?1 AND owner = ?2 AND ?3 IN ('', agent)
+
+-- name: page_of_all
+SELECT id, tenant, owner, agent, made_at, definition, is_running, version FROM rollouts
+WHERE ?1 IN ('', agent) ORDER BY number DESC LIMIT ?2 OFFSET ?3
+
+-- name: total_of_all
+SELECT count(*) FROM rollouts WHERE ?1 IN ('', agent)
+
+-- name: change
+UPDATE rollouts SET definition = ?1, is_running = ?2, version = version + 1
+WHERE id = ?3 AND version = ?4 RETURNING number
+
+-- name: running
+SELECT id, tenant, owner, agent, made_at, definition, is_running, version FROM rollouts
+WHERE is_running ORDER BY number

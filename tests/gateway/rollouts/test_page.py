@@ -1,0 +1,98 @@
+"""The how-to as it is typed, with a gateway that is killed while a copy is under way."""
+
+import asyncio
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.databases import new_database
+from harness.processes import run
+from harness.serving import V1
+from harness.serving import client as http_client
+from harness.waiting import eventually, within
+
+from dragoman import Client, Turn
+from dragoman.testing.processes import ServerProcess, clean_environment
+from tests.gateway.rollouts.greeters import versions
+
+pytestmark = pytest.mark.anyio
+PAGE = Path(__file__).parents[3] / "docs" / "rollouts.md"
+
+
+def shown() -> list[str]:
+    """Return the commands of the first part of the page."""
+    first = PAGE.read_text(encoding="utf-8").split("## As a canary")[0]
+    found = re.findall(r"^```sh\n(.*?)^```$", first, re.MULTILINE | re.DOTALL)
+    return [line for block in found for line in block.splitlines()]
+
+
+def dragoman(folder: Path, name: str, *words: str | Path) -> ServerProcess:
+    environment = clean_environment() | {"DRAGOMAN_LEASE": "2"}
+    command = [sys.executable, "-m", "dragoman", *words]
+    return ServerProcess(command, log=folder / f"{name}.log", environment=environment)
+
+
+@pytest.mark.parametrize("kind", ("sqlite", "postgres"))
+async def test_the_commands_of_the_page_do_what_it_says_through_a_kill(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store = await new_database(request) if kind == "postgres" else str(tmp_path / "gateway.db")
+    words = ["gateway", "--store", store, "--listen"]
+    may_answer = asyncio.Event()
+
+    async def slow(text: str, turn: Turn) -> str:
+        await may_answer.wait()
+        return usual(text, turn)
+
+    def typed(line: str, **more: Any) -> str:
+        for name, value in more.items():
+            line = line.replace(name, value)
+        args = shlex.split(line)[1:]
+        answer = run(*args, "--gateway", gateway.url, cwd=tmp_path)
+        assert answer.returncode == 0, f"{line}\n{answer.stdout}{answer.stderr}"
+        return answer.stdout
+
+    register, update, start, listed, show, promote = shown()
+    async with versions("Weather", "Weather Two") as (old, new):
+        usual, new.answer = new.answer, slow
+        with dragoman(tmp_path, "gateway", *words, "127.0.0.1:0") as gateway:
+            gateway.ready()
+            port = gateway.port
+            await asyncio.to_thread(typed, f"dragoman agents register {old.url}")
+            new_url = {"http://127.0.0.1:9002": new.url}
+            await asyncio.to_thread(typed, register, **new_url)
+            await asyncio.to_thread(typed, update)
+            begun = await asyncio.to_thread(typed, start)
+            id = begun.splitlines()[0].removeprefix("Rollout: ")
+            async with Client(f"{gateway.url}/a2a/weather") as client:
+                assert (await within(client.send("Oslo"))).text == usual("Oslo", None)
+            # The original has ended, and its copy is under way.
+            await eventually(lambda: new.told)
+            gateway.kill()
+        may_answer.set()
+        with dragoman(tmp_path, "gateway", *words, f"127.0.0.1:{port}") as gateway:
+            gateway.ready()
+            address = f"{gateway.url}/a2a/weather"
+            async with Client(address) as client, http_client(gateway.url) as http:
+                for city in ("Rome", "Paris"):
+                    await within(client.send(city))
+
+                async def figures() -> dict[str, Any] | None:
+                    found = (await http.get(f"/api/v1/rollouts/{id}")).json()["data"]["figures"]
+                    return found if found["judged"] == 3 else None
+
+                counted = await eventually(figures)
+                assert (counted["agreed"], counted["failed"], counted["dropped"]) == (3, 0, 0)
+                assert counted["old"]["tasks"] == counted["new"]["tasks"] == 3
+                assert sorted(new.told) == sorted(old.told) == ["Oslo", "Paris", "Rome"]
+                assert id in await asyncio.to_thread(typed, listed)
+                text = await asyncio.to_thread(typed, show, ROLLOUT=id)
+                assert "State: running\n" in text and "Agreed: 3\n" in text
+                tasks = (await http.get("/tasks", headers=V1)).json()["tasks"]
+                assert len(tasks) == 3, "the caller has its own tasks alone"
+                assert "State: promoted" in await asyncio.to_thread(typed, promote, ROLLOUT=id)
+                await within(client.send("Bern"))
+            assert new.told[-1] == "Bern" and "Bern" not in old.told

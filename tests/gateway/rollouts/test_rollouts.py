@@ -1,0 +1,497 @@
+"""New versions of agents are tried: what they do reaches no caller, ledger or receiver, and each
+task is counted once."""
+
+import asyncio
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.databases import new_database
+from harness.serving import message, serving
+from harness.stub_servers import answering
+from harness.waiting import eventually, within
+
+from dragoman import Agent, Turn
+from dragoman.errors import InvalidParams, NoAgentAvailable, PermissionDenied, StoreUnavailable
+from dragoman.gateway.registry.registration import AgentChanges, Secret
+from dragoman.gateway.rollouts.definition import MOST_OPEN, NewRollout, RolloutRule
+from dragoman.gateway.routing.canaries import in_share
+from dragoman.model.identity import LOCAL, Principal
+from dragoman.model.money import MICRO
+from dragoman.stores.interface import Survey
+from tests.gateway.gateway_site import Restartable
+from tests.gateway.rollouts.greeters import OWNER, Greeter, Stage, stage, text_of, versions
+
+pytestmark = pytest.mark.anyio
+NAMES = ("ann", "bob", "cleo", "dora", "eve", "finn")
+
+
+@pytest.fixture(params=("memory", "sqlite", "postgres"))
+async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return await new_database(request)
+    return "memory:" if request.param == "memory" else str(tmp_path / "gateway.db")
+
+
+class Books:
+    """What the ledger, trust and lists of tasks have."""
+
+    def __init__(self, site: Stage) -> None:
+        self._site = site
+        self._accounting = site.gateway.store.accounting
+
+    async def transfers(self) -> list[str]:
+        return [one.kind for one in await self._accounting.ledger.transfers(0, 1000)]
+
+    async def counted(self, agent: str) -> tuple[int, int]:
+        await self._site.gateway.trust.digest()
+        totals = await self._accounting.trust.totals(agent)
+        return totals.completed, totals.failed
+
+    async def check(self) -> None:
+        assert (await self._accounting.ledger.verify()).is_whole
+
+    async def owners(self, agent: str) -> list[str]:
+        """Return whom the tasks of an agent in the store belong to."""
+        found = await self._site.gateway.store.survey(Survey(limit=1000, agent=agent))
+        return [row.scope.owner for row in found]
+
+
+async def test_a_shadowed_task_reaches_its_caller_ledger_and_receiver_once(location: str) -> None:
+    async with stage(location, price=MICRO) as site:
+        books = Books(site)
+        (before,) = await site.greet("warm up")
+        id = await site.begin()
+        held = await books.transfers()
+        with receiver() as (url, posts):
+            push = {"taskPushNotificationConfig": {"url": url, "id": "r"}}
+            tasks = await site.greet(*NAMES, configuration=push)
+            figures = await site.figures_when(id, lambda one: one.judged == len(NAMES))
+            ended = [task["id"] for task in tasks]
+            states = await eventually(lambda: len(finals(posts)) >= len(NAMES) and finals(posts))
+        assert (figures.agreed, figures.failed, figures.dropped) == (len(NAMES), 0, 0)
+        assert figures.old.tasks == figures.new.tasks == len(NAMES)
+        # Both did each task once, and the old one answered.
+        assert sorted(site.new.told) == sorted(NAMES)
+        assert site.old.told == ["warm up", *NAMES]
+        # A caller sees its own tasks, and nothing of the copies.
+        listed = (await site.call("ListTasks", {}))["tasks"]
+        assert {one["id"] for one in listed} == {before["id"], *ended}
+        assert sorted(states) == sorted(ended), "each receiver is told once, of the caller's task"
+        # The ledger has what it would have without the copies, and so does trust.
+        assert held and len(await books.transfers()) == len(held) + len(NAMES) * len(own(held))
+        assert await books.counted(site.agent.id) == (1 + len(NAMES), 0)
+        assert await books.counted(site.candidate.id) == (0, 0)
+        await books.check()
+        # No credential says that it is this one: the copies are in nobody's lists.
+        assert await books.owners("gateway.rollouts") == ["rollout:olga"] * len(NAMES)
+        assert await books.owners("gateway") == [""] * (1 + len(NAMES))
+
+
+def own(kinds: list[str]) -> list[str]:
+    """Return the transfers of a task, without those that open accounts."""
+    return [kind for kind in kinds if kind in ("hold", "capture", "release")]
+
+
+@contextmanager
+def receiver() -> Generator[tuple[str, list[Any]]]:
+    """Yield the address of a receiver and what was posted to it."""
+    posts: list[Any] = []
+
+    def handle(verb: str, path: str, headers: dict[str, str], body: bytes) -> Any:
+        posts.append(json.loads(body))
+        return 200, {}, b""
+
+    with answering(handle) as port:
+        yield f"http://127.0.0.1:{port}/", posts
+
+
+def finals(posts: list[Any]) -> list[str]:
+    """Return the ids of tasks whose end was posted."""
+    found: list[str] = []
+    for post in posts:
+        update: Any = post.get("statusUpdate") or {}
+        if update.get("status", {}).get("state") == "TASK_STATE_COMPLETED":
+            found.append(update["taskId"])
+        task: Any = post.get("task") or {}
+        if task.get("status", {}).get("state") == "TASK_STATE_COMPLETED":
+            found.append(task["id"])
+    return found
+
+
+async def test_each_task_counts_once_whatever_process_ends_where(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(location) as site:
+        id = await site.begin()
+        await site.greet(*NAMES)
+        change = site.gateway.store.rollouts.change
+        writes = 0
+
+        async def dies(row: Any) -> bool:
+            nonlocal writes
+            writes += 1
+            if writes % 2:
+                # Half of the times before the write, half of the times after it.
+                if writes % 4 == 1:
+                    await change(row)
+                raise StoreUnavailable("killed")
+            return await change(row)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(site.gateway.store.rollouts, "change", dies)
+
+            async def is_counted() -> bool:
+                try:
+                    await site.gateway.trust.digest()
+                    await site.rollouts.sweep()
+                except StoreUnavailable:
+                    pass
+                # What another process would not know either.
+                site.rollouts._judging.keep(())  # pyright: ignore[reportPrivateUsage] - as a crash
+                return (await site.found(id)).figures.judged >= len(NAMES)
+
+            await eventually(is_counted)
+        figures = await site.figures_when(id, lambda one: one.judged == len(NAMES))
+        assert figures.agreed == figures.new.tasks == figures.old.tasks == len(NAMES)
+        assert sorted(site.new.told) == sorted(NAMES), "one copy of each"
+
+
+async def test_a_gateway_that_starts_again_goes_on_with_the_copies(tmp_path: Path) -> None:
+    location = str(tmp_path / "gateway.db")
+    release = asyncio.Event()
+
+    async def slow(text: str, turn: Turn) -> str:
+        await release.wait()
+        return f"Good day to you, {text}, and a fine one"
+
+    async with versions() as given:
+        given[1].answer = slow
+        async with stage(location, given) as site:
+            id = await site.begin()
+            (task,) = await site.greet("ann")
+            assert text_of(task).startswith("Good day")
+            await site.figures_when(id, lambda _: given[1].told)
+        release.set()
+        async with stage(location, given) as site:
+            figures = await site.figures_when(id, lambda one: one.judged)
+            assert (figures.judged, figures.agreed, figures.old.tasks) == (1, 1, 1)
+            assert given[1].told == ["ann"]
+
+
+# What a new version may do
+
+
+def other(text: str, turn: Turn) -> Any:
+    return "Something else that has nothing to do with it"
+
+
+def data(text: str, turn: Turn) -> Any:
+    return {"greeting": text}
+
+
+def fails(text: str, turn: Turn) -> Any:
+    raise ValueError(text)
+
+
+async def asks(text: str, turn: Turn) -> Any:
+    return (await turn.ask("Who are you?")).text
+
+
+async def hangs(text: str, turn: Turn) -> Any:
+    await asyncio.Event().wait()
+
+
+def much(text: str, turn: Turn) -> Any:
+    return "Good day to you! " * 200_000
+
+
+def deep(text: str, turn: Turn) -> Any:
+    found: Any = {}
+    for _ in range(20):
+        found = {"more": found}
+    return found
+
+
+async def test_how_answers_differ_is_counted_and_callers_see_none_of_it() -> None:
+    expected = {
+        "ann": (None, "agreed"),
+        "bob": (other, "text"),
+        "cleo": (data, "structure"),
+        "dora": (fails, "failed"),
+        "eve": (asks, "failed"),
+        "finn": (hangs, "failed"),
+        "gus": (much, "text"),
+        "hugo": (deep, "structure"),
+    }
+    async with stage("memory:") as site:
+        usual = site.new.answer
+
+        def answer(text: str, turn: Turn) -> Any:
+            return (expected[text][0] or usual)(text, turn)
+
+        site.new.answer = answer
+        id = await site.begin(timeout_seconds=3)
+        tasks = await within(site.greet(*expected))
+        assert all(text_of(task).startswith("Good day to you, ") for task in tasks)
+        figures = await site.figures_when(id, lambda one: one.judged == len(expected))
+        found = await site.found(id)
+        names = {task["id"]: name for task, name in zip(tasks, expected, strict=True)}
+        results = {names[one.task_id]: one.result for one in found.recent}
+        assert results == {name: result for name, (_, result) in expected.items()}
+        assert (figures.agreed, figures.text, figures.structure, figures.failed) == (1, 2, 2, 3)
+        assert figures.new.failed == 3 and figures.old.failed == 0
+        reasons = {names[one.task_id]: one.reason for one in found.recent}
+        assert reasons["eve"] == "it asked back" and "time" in reasons["finn"].lower()
+        books = Books(site)
+        assert await books.counted(site.agent.id) == (len(expected), 0)
+        assert await books.counted(site.candidate.id) == (0, 0)
+        assert len((await site.call("ListTasks", {}))["tasks"]) == len(expected)
+
+
+async def test_copies_that_are_too_many_are_dropped_and_counted() -> None:
+    async with stage("memory:") as site:
+        site.new.answer = hangs
+        id = await site.begin(timeout_seconds=60)
+        count = MOST_OPEN + 6
+        await within(asyncio.gather(*(site.greet(f"n{number}") for number in range(count))))
+        figures = await site.figures_when(id, lambda one: one.old.tasks == count)
+        assert figures.dropped == 6
+        await eventually(lambda: len(site.new.told) == 8)
+        assert len((await site.found(id)).open) == MOST_OPEN
+        # What is under way ends with the rollout, and is not counted as a failure.
+        await site.rollouts.roll_back(id, OWNER, "enough")
+        ended = await site.found(id)
+        assert (ended.figures.dropped, ended.figures.failed, ended.open) == (count, 0, [])
+
+        async def are_canceled() -> bool:
+            rows = await site.gateway.store.survey(Survey(limit=1000, agent="gateway.rollouts"))
+            return all(row.standing.state.is_terminal for row in rows)
+
+        await eventually(are_canceled)
+        assert len(site.new.told) == 8
+
+
+async def test_a_new_version_that_is_away_leaves_the_ledger_alone() -> None:
+    async with versions() as given, Restartable(given[1].agent) as gone:
+        given[1].url = gone.url
+        async with stage("memory:", given, price=MICRO) as site:
+            id = await site.begin(timeout_seconds=2)
+            await gone.stop()
+            (task,) = await site.greet("ann")
+            assert text_of(task).startswith("Good day")
+            figures = await site.figures_when(id, lambda one: one.judged)
+            assert (figures.failed, figures.agreed) == (1, 0)
+            books = Books(site)
+            assert len(own(await books.transfers())) == 2
+            assert await books.counted(site.candidate.id) == (0, 0)
+            await books.check()
+
+
+async def test_a_caller_cannot_say_where_its_copy_goes() -> None:
+    async with stage("memory:") as site, serving(Greeter("Stranger").agent) as third:
+        stranger = await site.register(third.url, "mallory", repeatable=True)
+        site.new.answer = fails
+        id = await site.begin()
+        for named in (site.agent.id, site.agent.name):
+            sent = message("ann", metadata={"agentId": named, "race": 1, "timeoutSeconds": 900})
+            await site.send_message(sent)
+        await site.figures_when(id, lambda one: one.judged == 2)
+        assert site.new.told == ["ann", "ann"] and site.old.told == ["ann", "ann"]
+        assert await Books(site).counted(stranger.id) == (0, 0)
+
+
+async def test_a_task_that_asked_back_is_not_copied() -> None:
+    async with stage("memory:") as site:
+        site.old.answer = asks
+        id = await site.begin()
+        (task,) = await site.greet("ann")
+        sent = message("me", taskId=task["id"], contextId=task["contextId"])
+        assert text_of(await site.send_message(sent)) == "me"
+        figures = await site.figures_when(id, lambda one: one.skipped)
+        assert (figures.skipped, figures.judged, site.new.told) == (1, 0, [])
+
+
+async def test_tasks_that_are_not_safe_to_repeat_are_not_copied() -> None:
+    async with stage("memory:") as site:
+        id = await site.begin()
+        changes = AgentChanges(repeatable=False)
+        await site.gateway.registry.update(site.agent.id, changes, OWNER)
+        await site.greet("ann")
+        await site.figures_when(id, lambda one: one.old.tasks == 1)
+        assert (await site.found(id)).open == [] and site.new.told == []
+
+
+# The owner's check
+
+
+def checker(told: list[Any]) -> Agent:
+    agent = Agent("Checker", "Tells whether an answer is right.")
+
+    @agent.skill(default=True)
+    async def agrees(asked: dict[str, Any], before: dict[str, Any] | None, after: dict[str, Any]):
+        """Tells whether an answer is right."""
+        told.append((asked["text"], before and before["text"], after["text"]))
+        return {"agrees": asked["text"] in after["text"]}
+
+    return agent
+
+
+@pytest.mark.parametrize("mode", ("shadow", "canary"))
+async def test_the_owners_check_has_the_last_word(mode: str) -> None:
+    told: list[Any] = []
+    async with stage("memory:") as site, serving(checker(told)) as third:
+        check = await site.register(third.url, OWNER.owner)
+        site.new.answer = lambda text, _: (
+            "Good day to you, anonymous, and a fine one" if text == "bob" else "Hello " + text
+        )
+        id = await site.begin(mode=mode, max_distance=1.0, check_agent_id=check.name)
+        await site.greet("ann", "bob")
+        figures = await site.figures_when(id, lambda one: one.judged == 2)
+        assert (figures.agreed, figures.check, figures.failed) == (1, 1, 0)
+        before = "Good day to you, ann, and a fine one" if mode == "shadow" else None
+        assert ("ann", before, "Hello ann") in told and len(told) == 2
+        assert await Books(site).counted(check.id) == (0, 0)
+
+
+# Canaries
+
+
+async def test_a_canary_does_its_share_alone_and_the_order_stays_the_agents(location: str) -> None:
+    async with stage(location, price=MICRO) as site:
+        id = await site.begin(mode="canary", share=0.5)
+        names = [f"n{number}" for number in range(16)]
+        tasks = await site.greet(*names)
+        chosen = [
+            name for name, task in zip(names, tasks, strict=True) if in_share(id, task["id"], 0.5)
+        ]
+        assert 0 < len(chosen) < len(names)
+        assert site.new.told == chosen, "the new version did those tasks"
+        assert site.old.told == [name for name in names if name not in chosen], "and it alone"
+        figures = await site.figures_when(
+            id, lambda one: one.old.tasks + one.new.tasks == len(names)
+        )
+        assert figures.new.tasks == figures.judged == figures.agreed == len(chosen)
+        books = Books(site)
+        assert await books.counted(site.agent.id) == (len(names), 0)
+        assert await books.counted(site.candidate.id) == (0, 0)
+        ledger = site.gateway.ledger.store
+        orders = [await ledger.facts(task["id"]) for task in tasks]
+        assert {one.order.agent for (one,) in orders} == {site.agent.id}
+        assert {one.order.charged for (one,) in orders} == {MICRO}
+        await books.check()
+
+
+async def test_a_canary_that_fails_gives_its_tasks_back_and_is_rolled_back() -> None:
+    async with versions() as given, Restartable(given[1].agent) as gone:
+        given[1].url = gone.url
+        async with stage("memory:", given) as site:
+            rule = RolloutRule(least=10, failures=0.05)
+            id = await site.begin(mode="canary", rule=rule)
+            await gone.stop()
+            (task,) = await within(site.greet("ann"))
+            assert text_of(task).startswith("Good day") and site.old.told == ["ann"]
+            figures = await site.figures_when(id, lambda one: one.new.tasks)
+            assert (figures.failed, figures.new.failed, figures.old.tasks) == (1, 1, 0)
+            found = await site.found(id)
+            assert (found.state, found.reason) == (
+                "rolledBack",
+                "by its rule: 1 of 1 tasks failed",
+            )
+            await site.greet("bob")
+            assert site.old.told == ["ann", "bob"]
+            assert await Books(site).counted(site.agent.id) == (2, 0)
+
+
+# Promotion and rollback
+
+
+async def test_a_version_that_agrees_is_promoted_by_its_rule(location: str) -> None:
+    async with stage(location) as site:
+        id = await site.begin(rule=RolloutRule(least=3))
+        await site.greet("ann", "bob", "cleo")
+        await site.figures_when(id, lambda one: one.judged == 3)
+        found = await site.found(id)
+        assert (found.state, found.reason) == ("promoted", "by its rule: 3 of 3 answers agree")
+        await site.greet("dora")
+        assert site.new.told[-1] == "dora" and "dora" not in site.old.told
+        agent, candidate = (
+            site.gateway.registry.get(one.id) for one in (site.agent, site.candidate)
+        )
+        assert agent is not None and candidate is not None
+        assert (agent.name, agent.url) == (site.agent.name, candidate.url)
+        assert agent.card_digest == candidate.card_digest and candidate.is_paused
+        assert await Books(site).counted(agent.id) == (4, 0)
+
+
+async def test_a_promotion_that_was_decided_is_finished_by_the_next_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with stage("memory:") as site:
+        id = await site.begin()
+
+        async def dies(*_: Any) -> Any:
+            raise StoreUnavailable("killed")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(site.gateway.registry, "adopt", dies)
+            with pytest.raises(StoreUnavailable):
+                await site.rollouts.promote(id, OWNER, "now")
+        assert (await site.found(id)).state == "promoting"
+        assert await site.rollouts.sweep() == 1
+        assert (await site.found(id)).state == "promoted"
+        agent = site.gateway.registry.get(site.agent.id)
+        assert agent is not None and agent.url == site.candidate.url
+
+
+async def test_a_promoted_version_brings_its_credential() -> None:
+    async with versions() as given, stage("memory:", given) as site:
+        secret = Secret(kind="bearer", value="of-the-new-one")
+        changes = AgentChanges(credential=secret)
+        await site.gateway.registry.update(site.candidate.id, changes, OWNER)
+        id = await site.begin()
+        await site.rollouts.promote(id, OWNER, "now")
+        credential = await site.gateway.registry.credential(site.agent.id)
+        assert credential == secret.credential()
+
+
+async def test_a_version_that_is_removed_ends_its_rollout() -> None:
+    async with stage("memory:") as site:
+        id = await site.begin(mode="canary")
+        await site.gateway.registry.remove(site.candidate.id, OWNER)
+        (task,) = await site.greet("ann")
+        assert text_of(task).startswith("Good day") and site.old.told == ["ann"]
+        await site.rollouts.sweep()
+        assert (await site.found(id)).state == "rolledBack"
+
+
+async def test_only_agents_of_one_owner_that_are_safe_to_repeat_are_rolled_out() -> None:
+    async with stage("memory:") as site, serving(Greeter("Other").agent) as third:
+        foreign = await site.register(third.url, "mallory", repeatable=True)
+
+        async def refused(who: Principal = OWNER, **more: Any) -> Exception:
+            given: dict[str, Any] = {
+                "agent_id": site.agent.id,
+                "candidate_id": site.candidate.id,
+            } | more
+            with pytest.raises((InvalidParams, PermissionDenied, NoAgentAvailable)) as caught:
+                await site.rollouts.create(who, NewRollout(**given))
+            return caught.value
+
+        assert "of the same owner" in str(await refused(candidate_id=foreign.id))
+        assert "of the same owner" in str(await refused(candidate_id="nobody"))
+        assert "of the same owner" in str(await refused(check_agent_id=foreign.id))
+        assert "is the agent itself" in str(await refused(candidate_id=site.agent.name))
+        assert "safe to repeat" in str(await refused(agent_id=site.candidate.id))
+        assert isinstance(await refused(LOCAL, agent_id=foreign.id), PermissionDenied)
+        assert isinstance(await refused(agent_id="nobody"), NoAgentAvailable)
+        await site.gateway.registry.update(site.candidate.id, AgentChanges(price=1), OWNER)
+        assert "costs more" in str(await refused())
+        await site.gateway.registry.update(site.candidate.id, AgentChanges(price=0), OWNER)
+        await site.begin()
+        assert "has a rollout already" in str(await refused())
+        paused = site.gateway.registry.get(site.candidate.id)
+        assert paused is not None and paused.is_paused, "it gets no other tasks"
