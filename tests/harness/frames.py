@@ -41,11 +41,11 @@ def head(name: str, **metadata: str) -> bytes:
     return written
 
 
-def sending(stream: int, text: str, id: str, **metadata: str) -> bytes:
-    """Return the frames of an rpc that streams what comes of a text."""
+def asking(stream: int, text: str, id: str, rpc: str = "SendMessage", **metadata: str) -> bytes:
+    """Return the frames of an rpc that sends a text."""
     request = shape_of(tables.V1_0, "SendMessageRequest").encode(message(text, id))
     data = b"\0" + struct.pack(">I", len(request)) + request
-    begun = frame(HEADERS, 4, stream, head("SendStreamingMessage", **metadata))
+    begun = frame(HEADERS, 4, stream, head(rpc, **metadata))
     return begun + frame(DATA, 1, stream, data)
 
 

@@ -57,7 +57,7 @@ class RpcServer(Protocol):
         ...
 
     def stop(self) -> None:
-        """Tell those who watch that no more rpcs are taken."""
+        """Tell clients that watch the health of the server that it takes no more rpcs."""
         ...
 
 

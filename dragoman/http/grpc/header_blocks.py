@@ -46,7 +46,7 @@ class HeaderBlock:
         self.headers = headers
         # Whether there are too many, and some are missing here.
         self.is_too_large = is_too_large
-        # What was made of them by who read them first.
+        # What their first reader made of them.
         self.meaning: object = None
 
 

@@ -16,6 +16,8 @@ from dragoman.http.deadlines import (
     HEAD_SECONDS,
     IDLE_SECONDS,
     LINGER_SECONDS,
+    NEVER,
+    WRITE_SECONDS,
 )
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.frames import HEAD_BYTES, LARGEST_WINDOW, frame, number_frame
@@ -79,7 +81,7 @@ class Http2Stream:
     """One stream, to write to."""
 
     __slots__ = ("_waiting", "began_at", "connection", "id", "is_answered", "is_ended", "is_gone",
-                 "reader", "received", "unread", "window")  # fmt: skip
+                 "reader", "received", "taken_by", "unread", "window")  # fmt: skip
 
     def __init__(self, connection: "Http2Connection", id: int, began_at: float) -> None:
         self.connection = connection
@@ -93,6 +95,8 @@ class Http2Stream:
         self.is_ended = False
         self.is_answered = False
         self.is_gone = False
+        # By when the caller should have taken a whole answer. Events of streams have no such time.
+        self.taken_by = NEVER
         self.reader: StreamReader | None = None
         self._waiting: asyncio.Future[None] | None = None
 
@@ -141,6 +145,8 @@ class Http2Stream:
             self.is_answered = True
             self._close()
             return
+        seconds = WRITE_SECONDS + size / BYTES_PER_SECOND
+        self.taken_by = asyncio.get_running_loop().time() + seconds
         self.send_headers(head)
         await self.send(data)
         self.send_headers(trailers, ends=True)
@@ -626,6 +632,8 @@ def _check(is_so: bool) -> None:
 
 
 def _is_late(stream: Http2Stream, now: float) -> bool:
-    """Tell whether a body takes too long, whatever comes."""
+    """Tell whether a caller takes too long, to send a request or to take a whole answer."""
+    if now > stream.taken_by:
+        return True
     allowed = max(BODY_SECONDS, stream.received / BYTES_PER_SECOND)
     return not stream.is_ended and not stream.is_answered and now - stream.began_at > allowed

@@ -25,7 +25,7 @@ _NOT_GRPC = b"\x08\x03415"
 _OK = written([(b"grpc-status", b"0")])
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])\Z")
 _UNITS = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
-# Headers that are about the rpc, and not for those who answer it.
+# Headers that are about the rpc, and not for its handler.
 _OF_GRPC = frozenset({b"te", b"content-type", b"content-length", b"host", b"connection"})
 _UNSAFE = re.compile(rb"[^\x20-\x24\x26-\x7e]")
 # How many of the largest requests may be on their way on one connection.

@@ -54,7 +54,7 @@ class A2ARpcServer:
         return Http2Connection(connection, opened, on_lost)
 
     def stop(self) -> None:
-        """Tell those who watch that no more rpcs are taken."""
+        """Tell clients that watch the health of the server that it takes no more rpcs."""
         self._health.stop()
 
     def _find(self, path: str) -> RpcHandler | None:

@@ -14,15 +14,19 @@ from harness.frames import (
     SETTINGS,
     WINDOW,
     Frame,
+    asking,
     frame,
     greeted,
     head,
     next_frame,
-    sending,
 )
 from harness.rpcs import message, rpcs_to, talking
+from harness.serving import serving
 from harness.waiting import eventually
 
+from dragoman import Agent
+from dragoman.http.grpc import http2
+from dragoman.http.grpc.front import PREFACE
 from dragoman.http.grpc.http2 import MOST_STREAMS, PURSE
 from dragoman.model.card import RESUME_URI
 from dragoman.testing.processes import ServerProcess
@@ -32,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_loop")
 CALM = 11
 MEGABYTE = 1024 * 1024
 POURED = 24
+STREAM = "SendStreamingMessage"
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +184,7 @@ async def test_a_reader_that_stops_costs_a_position(server: ServerProcess, windo
         reader, writer = await greeted(server.port, window)
         writer.write(frame(WINDOW, 0, 0, struct.pack(">I", 2**31 - 65_536)))
         writer.write(
-            sending(1, f"pour {POURED}", f"poured-{window.hex()}", a2a_extensions=RESUME_URI)
+            asking(1, f"pour {POURED}", f"poured-{window.hex()}", STREAM, a2a_extensions=RESUME_URI)
         )
         data, task_id = b"", ""
         while not task_id:
@@ -223,3 +228,49 @@ def whole(data: bytes) -> list[bytes]:
         found.append(data[at + 5 : end])
         at = end
     return found
+
+
+# Callers that are late
+
+
+def text_agent() -> Agent:
+    agent = Agent("Long", "Says much.")
+
+    @agent.skill
+    async def much(text: str) -> str:
+        return "x" * 300_000
+
+    return agent
+
+
+LATE = {
+    "settings": ("HANDSHAKE_SECONDS", b"", GOAWAY),
+    "headers": ("HEAD_SECONDS", SETTINGS + frame(HEADERS, 0, 1, b"\x83"), GOAWAY),
+    "a body": ("BODY_SECONDS", SETTINGS + frame(HEADERS, 4, 1, head("ListTasks")), RESET),
+    "taking an answer": ("WRITE_SECONDS", SETTINGS + asking(1, "much", "late"), RESET),
+    "another rpc": ("IDLE_SECONDS", SETTINGS, GOAWAY),
+    "the answer to a ping": ("_ANSWER_WITHIN", SETTINGS, PING),
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+async def test_a_caller_that_is_late_is_not_waited_for(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, said, ends_with = LATE[what]
+    monkeypatch.setattr(http2, name, 0.0)
+    monkeypatch.setattr(http2, "BYTES_PER_SECOND", 10.0**9)
+    monkeypatch.setattr(http2, "_LOOK_EVERY", 0.05)
+    if what == "the answer to a ping":
+        monkeypatch.setattr(http2, "_ASK_AFTER", 0.0)
+    async with serving(text_agent(), transport="jsonrpc,grpc") as site:
+        port = int(site.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PREFACE + said)
+        found: list[Frame] = []
+        while not found or found[-1].kind != ends_with:
+            found.append(await next_frame(reader))
+        if ends_with != RESET:
+            # Nothing more comes.
+            assert await until_end(reader) == []
+        writer.close()
