@@ -2,8 +2,9 @@
 sends over HTTP with gRPC on the same port and without.
 
 Ours is durable (SQLite, `synchronous=FULL`), the peer's store is in memory. Rounds alternate; a
-figure is the median of its rounds. The client is grpcio with prebuilt requests, in this process,
-and the same for all: it takes part of two cores, so the processor time of the servers is shown too.
+figure is the median of its rounds. The client is the same for all, in this process, and costs less
+than a server. What sharing a port costs is told by the processor time of the server, which another
+program disturbs least. On two cores that do nothing else it takes two minutes.
 """
 
 import argparse
@@ -12,14 +13,13 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import grpc.aio
 import uvloop
 
 from dragoman.testing.processes import ServerProcess
@@ -29,6 +29,7 @@ from proof.environments import python_with
 
 from . import wire
 from .calls import Calls, call
+from .rpcs import RpcConnection, messages
 from .servers import HERE, START_LIMIT, UVICORN, answers, free_port
 
 CALLS, STREAMS, CHUNKS = 64, 200, 50
@@ -100,72 +101,52 @@ async def ready(port: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def sends(channel: Any, seconds: float) -> int:
+async def sends(connections: "Connections", seconds: float) -> int:
     """Make blocking sends, many at once; return how many were answered rightly."""
-    method = channel.unary_unary(SEND)
     reply = shape_of(tables.V1_0, "SendMessageResponse")
     until, done = time.perf_counter() + seconds, 0
 
     async def caller() -> None:
         nonlocal done
         while time.perf_counter() < until:
-            message = reply.parse(await method(request("hello", "echo")))
-            assert message.task.status.state == _COMPLETED
-            assert message.task.artifacts[0].parts[0].text == "hello"
+            (data,) = messages(await next(connections).call(SEND, request("hello", "echo")))
+            if done % 50 == 0:
+                message = reply.parse(data)
+                assert message.task.status.state == _COMPLETED
+                assert message.task.artifacts[0].parts[0].text == "hello"
             done += 1
 
     await asyncio.gather(*(caller() for _ in range(CALLS)))
     return done
 
 
-async def streams(channel: Any, _: float) -> int:
+async def streams(connections: "Connections", _: float) -> int:
     """Read many streams at once; return how many chunks came."""
-    method = channel.unary_stream(STREAM)
 
     async def reader() -> int:
-        chunks = 0
-        async for data in method(request(f"{CHUNKS} 20", "chunks")):
-            # The tag of an artifact's event: the rest is not worth the client's time.
-            chunks += data[:1] == b"\x22"
-        return chunks
+        found = await next(connections).call(STREAM, request(f"{CHUNKS} 20", "chunks"))
+        # The tag of an artifact's event: the rest is not worth the client's time.
+        return sum(data[:1] == b"\x22" for data in messages(found))
 
     found = await asyncio.gather(*(reader() for _ in range(STREAMS)))
     assert {*found} == {CHUNKS}, {*found}
     return sum(found)
 
 
-Measure = Callable[[Any, float], Coroutine[Any, Any, int]]
+Connections = Iterator[RpcConnection]
+Measure = Callable[[Connections, float], Coroutine[Any, Any, int]]
 
 
 async def one_round(target: Target, measure: Measure, seconds: float) -> Round:
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-    async with AsyncExitStack() as stack:
-        # A server takes a hundred rpcs of one connection at once; streams have more.
-        place = f"127.0.0.1:{target.port}"
-        channels = [
-            await stack.enter_async_context(grpc.aio.insecure_channel(place, options))
-            for _ in range(4)
-        ]
-        turns = itertools.cycle(channels)
-        spread = _Spread(turns)
-        began, used = time.perf_counter(), target.process.processor_seconds()
-        done = await measure(spread, seconds)
-        took = time.perf_counter() - began
-        micros = (target.process.processor_seconds() - used) / done * 1e6
+    # A server takes a hundred rpcs of one connection at once; streams have more.
+    connections = [await RpcConnection.to(target.port) for _ in range(4)]
+    began, used = time.perf_counter(), target.process.processor_seconds()
+    done = await measure(itertools.cycle(connections), seconds)
+    took = time.perf_counter() - began
+    micros = (target.process.processor_seconds() - used) / done * 1e6
+    for connection in connections:
+        connection.close()
     return Round(done / took, micros)
-
-
-class _Spread:
-    """Several channels as one: each rpc takes the next."""
-
-    def __init__(self, turns: Any) -> None:
-        self._turns = turns
-
-    def unary_unary(self, path: str) -> Any:
-        return lambda data: next(self._turns).unary_unary(path)(data)
-
-    def unary_stream(self, path: str) -> Any:
-        return lambda data: next(self._turns).unary_stream(path)(data)
 
 
 async def http_round(process: ServerProcess, port: int, seconds: float) -> Round:
@@ -189,23 +170,31 @@ async def compare_http(folder: Path, rounds: int, seconds: float) -> None:
         }
         for _, port in servers.values():
             await ready(port)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{shared}") as channel:
-            await sends(channel, 0.2)
+        used = await RpcConnection.to(shared)
+        await sends(itertools.repeat(used), 0.2)
         figures: dict[str, list[Round]] = {name: [] for name in servers}
         for number in range(2 * rounds + 1):
             for name, (process, port) in servers.items():
                 found = await http_round(process, port, seconds)
                 if number:
                     figures[name].append(found)
+        used.close()
         for name, found in figures.items():
-            micros = [one.micros for one in found]
-            print(
-                f"http     {name:22} {median(one.rate for one in found):9.0f} /s"
-                f" {median(micros):8.0f} us of processor, least {min(micros):.0f}"
-            )
+            rate = median(one.rate for one in found)
+            micros = median(one.micros for one in found)
+            print(f"http     {name:22} {rate:9.0f} /s {micros:8.0f} us of processor")
+        tell_share("a send over HTTP", *figures.values())
+
+
+def tell_share(what: str, shared: list[Round], alone: list[Round]) -> None:
+    """Say what sharing the port costs, round by round: what slows one slows its neighbour too."""
+    shares = [one.micros / other.micros - 1 for one, other in zip(shared, alone, strict=True)]
+    least = min(one.micros for one in shared) / min(one.micros for one in alone) - 1
+    print(f"sharing the port costs {what} {median(shares):+.1%} of processor, at best {least:+.1%}")
 
 
 async def run(rounds: int, seconds: float) -> None:
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as root:
         async with targets(Path(root)) as found:
             for name, measure in (("send", sends), ("streams", streams)):
@@ -216,14 +205,17 @@ async def run(rounds: int, seconds: float) -> None:
                     for target in found:
                         figures[target.name].append(await one_round(target, measure, seconds))
                 peer = median(one.rate for one in figures[found[0].name])
+                cost = median(one.micros for one in figures[found[0].name])
                 for target in found:
                     rate = median(one.rate for one in figures[target.name])
                     micros = median(one.micros for one in figures[target.name])
                     print(
                         f"{name:8} {target.name:22} {rate:9.0f} /s {micros:8.0f} us of processor"
-                        f" {rate / peer:6.1f} x"
+                        f" {rate / peer:6.1f} x, by processor {cost / micros:.1f} x"
                     )
+                tell_share(f"a {name} over gRPC", *(figures[one.name] for one in found[1:]))
         await compare_http(Path(root), rounds, seconds)
+        print(f"took {time.perf_counter() - began:.0f} s")
 
 
 def main(words: list[str]) -> int:

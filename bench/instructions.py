@@ -248,6 +248,7 @@ def _serve(counting: Callable[[Caller], dict[str, Count]], **how: Any) -> None:
     # the disk decides by how quick it is, and a commit of the thread is not seen.
     writer._SHORT, writer._FADING = 3600.0, 0.0  # pyright: ignore[reportPrivateUsage]
     writer._MOST_ON_LOOP = sys.maxsize  # pyright: ignore[reportPrivateUsage]
+    writer._PAUSE = 0.0  # pyright: ignore[reportPrivateUsage]
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
             {}, listen=[f"{HOST}:0"], store=f"{folder}/tasks.db", loop_blocked_after=0

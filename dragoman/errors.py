@@ -359,4 +359,22 @@ class StoreDamaged(StoreUnavailable):
 
 
 class ConfigError(Exception):
-    """The settings make no sense; the text says what to change."""
+    """The settings make no sense; the text says what to change.
+
+    `remedy` is what to type then: a whole command, options to add to the one that was typed
+    (`--force`), or a variable to set before it (`NAME=value`). `meant` is a wrong word of it and
+    the right one, `setting` the setting that is wrong.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        remedy: str = "",
+        setting: str = "",
+        meant: tuple[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.setting = setting
+        self.meant = meant

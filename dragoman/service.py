@@ -63,7 +63,7 @@ async def _enter(loop: asyncio.AbstractEventLoop) -> None:
     await lane.acquire()
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True):
     """An operation, its caller, and the position of a reader."""
 
     operation: Operation
@@ -80,6 +80,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     client_task_id: bool = False
     # Bytes of the request that it came in; 0: it did not come in one.
     size: int = 0
+    # What a message is known by when it comes again, whatever it says then; empty: its id and its
+    # content.
+    message_key: str = ""
 
 
 class TaskReply(msgspec.Struct, frozen=True):

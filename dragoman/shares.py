@@ -16,7 +16,9 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from dragoman.model.identity import Principal, Who
 
@@ -158,7 +160,7 @@ class Account:
         self.pause = _MEASURE_AGAIN
 
 
-class Root(NamedTuple):
+class Root(msgspec.Struct, frozen=True, gc=False):
     """The caller that a task is charged to, and whether it was charged already."""
 
     who: Who

@@ -165,6 +165,11 @@ PROOFS: dict[str, Proof] = {
         "The same with agents that dial out, and connections cut at random bytes.",
         [_count("kills", 100, "How often to kill.")],
     ),
+    "triggers": Proof(
+        "gateway",
+        "Kill gateways at every step of a trigger; each due time and post begins one task.",
+        [_count("kills", 20, "How often to kill at each step, on each store.")],
+    ),
     "cluster": Proof(
         "cluster",
         "Hurt replicas on PostgreSQL and every part between; nothing acknowledged is lost.",
@@ -195,6 +200,7 @@ PROOFS: dict[str, Proof] = {
             _times("standbys", "How often to freeze the only standby (4)."),
             _times("clocks", "Kills of replicas whose clocks differ by an hour (6)."),
             _times("spenders", "Poor spenders on three gateways, sealers killed (20)."),
+            _times("operator", "How often to move a file to three replicas, and kill one (1)."),
             _times("cables", "How often to cut a replica off from PostgreSQL (20)."),
         ],
     ),

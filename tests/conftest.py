@@ -34,6 +34,8 @@ hypothesis.settings.load_profile("any pace")
 # time, and does not wait for the disk of a busy machine; no test can tell the two apart.
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
+# Bytes of memory that a process of a run takes, with the servers that its tests start.
+_WORKER_MEMORY = 3 << 29
 
 
 def _keep_files_in_memory() -> None:
@@ -159,8 +161,10 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice the cores: a test waits for processes and clocks about as long as it computes."""
-    return 2 * (os.cpu_count() or 1)
+    """Three for a core, where there is memory for them: a test waits for processes and clocks twice
+    as long as it computes."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(3 * (os.cpu_count() or 1), memory // _WORKER_MEMORY))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -23,6 +23,7 @@ import httpx
 import pytest
 from harness.processes import run, running
 from harness.serving import app_of
+from test_imports import MAY_IMPORT, PACKAGE
 
 from dragoman.cli.gateway.credits import balance
 from dragoman.cli.main import cli
@@ -228,6 +229,25 @@ def test_the_design_names_every_folder_and_file_at_the_top_of_the_package() -> N
     }
     # What `python -m` needs holds nothing.
     assert entries - {"dragoman/__main__.py"} <= set(inline(DESIGN))
+
+
+def test_the_picture_has_every_room_its_imports_go_down_and_its_ways_lead_past_files() -> None:
+    picture = importlib.import_module("docs.picture")
+    assert picture.TARGET.read_text(encoding="utf-8") == picture.picture(), "run docs/picture.py"
+    rows = {room: number for number, rooms in enumerate(picture.ROWS.values()) for room in rooms}
+    above = {"dragoman", "__main__"}
+    assert rows.keys() == MAY_IMPORT.keys() - above
+    upward = {
+        (room, other.partition(".")[0])
+        for room, others in MAY_IMPORT.items()
+        for other in others
+        if not {room, other} & above and rows[other.partition(".")[0]] < rows[room]
+    }
+    assert upward == {("telemetry", "security")}
+    for way in picture.WAYS:
+        for station in way.stations:
+            assert station.room in rows and (PACKAGE / station.file).is_file(), station
+            assert f"`{station.file}`" in read(DESIGN), station.file
 
 
 def test_the_glossary_has_our_own_words() -> None:

@@ -51,3 +51,23 @@ def test_sentences_name_their_subject() -> None:
         if re.search(r"\b(whoever|nobody|somebody)\b", line, re.IGNORECASE)
     ]
     assert len(found) < MOST_INDEFINITE, found
+
+
+@pytest.mark.parametrize(
+    ("page", "rooms", "row"),
+    [
+        ("CONTRIBUTING.md", "dragoman/*/__init__.py", "`dragoman/{}"),
+        ("tests/README.md", "tests/*/**/test_*.py", "`{}/`"),
+    ],
+)
+def test_a_map_has_every_room(page: str, rooms: str, row: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = {path.relative_to(ROOT).parts[1] for path in ROOT.glob(rooms)}
+    assert len(names) > 20
+    assert sorted(name for name in names if row.format(name) not in text) == []
+
+
+def test_the_map_of_the_tests_has_what_they_share() -> None:
+    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    names = {path.stem for path in (ROOT / "tests" / "harness").glob("[a-z]*.py")}
+    assert sorted(name for name in names if f"`{name}`" not in text) == []

@@ -96,7 +96,7 @@ async def _call(
         return ToolResult(answer.text)
     if not task.status.state.is_interrupted:
         is_done = task.status.state is TaskState.COMPLETED
-        state = task.status.state.name.lower()
+        state = task.status.state.word
         return ToolResult(answer.text or f"The task is {state}.", is_error=not is_done)
     status = task.status
 

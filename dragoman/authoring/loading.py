@@ -5,8 +5,10 @@ Objects that are not an `Agent` are left to `find`, which rooms above provide: i
 
 import importlib
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,10 +61,13 @@ def load_module(module_name: str, target: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{target}: it imports {error.name}, but there is no module named {error.name}; "
-            "install it beside dragoman"
+            "install it beside dragoman",
+            remedy=f"pip install {error.name}",
         ) from None
     except SyntaxError as error:
-        raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
+        raise ConfigError(
+            f"{error.filename}, line {error.lineno}: {error.msg}", remedy="--debug"
+        ) from error
     except KeyboardInterrupt:
         raise
     except Exception as error:
@@ -70,7 +75,7 @@ def load_module(module_name: str, target: str) -> ModuleType:
         about = str(error) if is_told else f"{type(error).__name__}: {error}"
         if not (place := author_place(error)):
             raise
-        raise ConfigError(f"{place}: {about}") from error
+        raise ConfigError(f"{place}: {about}", remedy="--debug") from error
     except BaseException as error:
         # Such as a script that ends with `sys.exit()`: the server would end without a message.
         raise ConfigError(
@@ -94,7 +99,7 @@ def _from_name(name: str, target: str) -> ModuleType:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
+        raise _no_file(path)
     # As `python file.py` does, so that modules beside the agent can be imported.
     sys.path.insert(0, str(path.parent.resolve()))
     spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
@@ -104,6 +109,16 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _no_file(path: Path) -> ConfigError:
+    """Return the error that names the file that was perhaps meant."""
+    there = sorted(str(one) for one in path.parent.glob("*.py"))
+    if near := get_close_matches(str(path), there, 1, 0.75):
+        text = f"{path}: no such file; did you mean {near[0]}?"
+        return ConfigError(text, meant=(str(path), near[0]))
+    remedy = f"ls {shlex.quote(str(path.parent))}" if there else "dragoman init"
+    return ConfigError(f"{path}: no such file", remedy=remedy)
 
 
 def load_hooks(targets: Sequence[str]) -> list[EventHooks]:

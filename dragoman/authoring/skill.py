@@ -177,37 +177,36 @@ class Skill:
     ) -> Message | None:
         """Call the function and record what it returns or yields."""
         try:
-            return await self._run(arguments, turn, worker, threads)
+            if self._is_async:
+                if self._turn_name:
+                    arguments = arguments | {self._turn_name: turn}
+                return await self._record(await self.function(**arguments), turn)
+            if self._streams_async:
+                return await self._run_streaming(arguments, turn)
+            return await self._run_in_thread(arguments, turn, worker, threads)
         except asyncio.CancelledError:
             if worker.is_cancelled or worker.log.is_over:
                 turn.withdraw()
             raise
 
-    async def _run(
-        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
-    ) -> Message | None:
-        if not (self._is_async or self._streams_async):
-            return await self._run_in_thread(arguments, turn, worker, threads)
+    async def _run_streaming(self, arguments: dict[str, Any], turn: Turn) -> None:
         if self._turn_name:
             arguments = arguments | {self._turn_name: turn}
-        if self._streams_async:
-            chunks = cast("AsyncGenerator[Any]", self.function(**arguments))
-            # Closed here, so that the code's own `finally` runs before the task is over.
-            async with (
-                contextlib.aclosing(chunks),
-                turn.artifact(name=self.card.id) as writer,
-            ):
-                async for chunk in chunks:
-                    await writer.write(chunk)
-            return None
-        return await self._record(await self.function(**arguments), turn)
+        chunks = cast("AsyncGenerator[Any]", self.function(**arguments))
+        # Closed here, so that the code's own `finally` runs before the task is over.
+        async with (
+            contextlib.aclosing(chunks),
+            turn.artifact(name=self.card.id) as writer,
+        ):
+            async for chunk in chunks:
+                await writer.write(chunk)
 
     async def _record(self, result: Any, turn: Turn) -> Message | None:
         if isinstance(result, Message):
             return result
         if result is not None:
             content = result.parts if isinstance(result, Artifact) else result
-            await turn.artifact(content, name=self.card.id)
+            await turn.artifact(content, name=self.card.id).record()
         return None
 
     async def _run_in_thread(

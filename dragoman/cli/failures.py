@@ -72,12 +72,15 @@ class Failure(Exception):
         message: str,
         *,
         hint: str | None = None,
+        remedy: str = "",
         a2a_code: int | str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.hint = hint
+        # As of a `ConfigError`; the hint is made of it.
+        self.remedy = remedy
         self.a2a_code = a2a_code
 
     @property
@@ -109,9 +112,10 @@ class Interrupted(Failure):
         return 128 + self._number
 
 
-def usage(message: str, hint: str | None = None) -> Failure:
-    """Return the failure for a command line that makes no sense."""
-    return Failure(USAGE, message, hint=hint)
+def usage(message: str, hint: str | None = None, *, remedy: str = "") -> Failure:
+    """Return the failure for a command line that makes no sense; without a hint and a remedy, the
+    next command is the help."""
+    return Failure(USAGE, message, hint=hint, remedy=remedy)
 
 
 def code_of(error: Exception) -> str:
@@ -193,18 +197,31 @@ def _of_system(error: OSError) -> str:
 
 
 def _misuse(error: click.UsageError) -> Failure:
-    message = error.format_message()
-    if isinstance(error, click.NoSuchOption):
-        message = f"No such option: {error.option_name}"
-        if near := similar(error.option_name, _flags(error.ctx)):
-            message += f"; did you mean {near}?"
     path = error.ctx.command_path if error.ctx else "dragoman"
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--store":
-        verb = path.removeprefix("dragoman task ")
-        if verb != path:
-            message += "; `task` asks an agent (-a), `tasks` looks into the store of this machine"
-            return usage(message, "dragoman tasks list --help")
+    if not isinstance(error, click.NoSuchOption):
+        return usage(_with_bounds(error), f"{path} --help")
+    message = f"No such option: {error.option_name}"
+    if error.option_name == "--store" and path.startswith("dragoman task "):
+        message += "; `task` asks an agent (-a), `tasks` looks into the store of this machine"
+        return usage(message, "dragoman tasks list --help")
+    if near := nearest_option(error):
+        return usage(f"{message}; did you mean {near}?")
     return usage(message, f"{path} --help")
+
+
+def _with_bounds(error: click.UsageError) -> str:
+    """Return what click says, and of a number also what it may be."""
+    kind = getattr(getattr(error, "param", None), "type", None)
+    if not isinstance(kind, click.IntRange):
+        return error.format_message()
+    at_least = f" of at least {kind.min}" if kind.min is not None else ""
+    wanted = "a whole number" + (f" from {kind.min} to {kind.max}" if kind.max else at_least)
+    return error.format_message().replace("a valid integer range", wanted)
+
+
+def nearest_option(error: click.NoSuchOption) -> str:
+    """Return the option that was perhaps meant; empty: none is near."""
+    return similar(error.option_name, _flags(error.ctx))
 
 
 def _flags(ctx: click.Context | None) -> list[str]:

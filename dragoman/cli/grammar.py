@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 import click
 
 from dragoman.cli import option_scope
-from dragoman.cli.failures import USAGE, Failure, similar, usage
+from dragoman.cli.failures import similar, usage
 from dragoman.cli.help import write_help
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
@@ -195,12 +195,7 @@ class Command(_Grammar):
             )
         )
         assert self.callback is not None
-        try:
-            return ctx.invoke(self.callback, run, **ctx.params)
-        except Failure as failure:
-            if failure.code == USAGE and failure.hint is None:
-                failure.hint = f"{ctx.command_path} --help"
-            raise
+        return ctx.invoke(self.callback, run, **ctx.params)
 
 
 class CommandPlace(NamedTuple):
@@ -291,7 +286,10 @@ _NOUNS = "`task` asks an agent (-a), `tasks` looks into the store of this machin
 def _unknown(ctx: click.Context, name: str, known: list[str]) -> NoReturn:
     message = f"No such command: {name}"
     if near := similar(name, known):
-        message += f"; did you mean {near}?"
+        from dragoman.cli.hints import again
+
+        right = again(ctx.find_root().ensure_object(Invocation), instead=(name, near))
+        raise usage(f"{message}; did you mean {near}?", right)
     raise click.UsageError(message, ctx)
 
 

@@ -1,20 +1,26 @@
 """The next command to type: after a task, and after what went wrong.
 
-A hint is a whole command, ready for a shell, or nothing at all; whatever else there is to say is
-in the message. Commands are made without credentials: those come from the environment, or are left
-to be filled in.
+A hint is a whole command, ready for a shell; whatever else there is to say is in the message. Every
+failure has one: its own, or the one of `next_after`. Commands are made without credentials: those
+come from the environment, or are left to be filled in.
 """
 
+import errno
+import os
 import re
 import shlex
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
 
 from dragoman import errors
-from dragoman.cli.failures import Failure
+from dragoman.cli.failures import TIMEOUT, USAGE, Failure, Interrupted, nearest_option
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.redaction import NextCommand
-from dragoman.errors import A2AError
+from dragoman.errors import A2AError, ConfigError
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -99,21 +105,30 @@ def again(
     run: Invocation,
     *more: str,
     without: Collection[str] = (),
+    off: Collection[str] = (),
     variable: str = "",
     instead: tuple[str, str] | None = None,
 ) -> NextCommand | None:
-    """Return the command that was typed with more words, and without some flags; None: it is too
-    long to be read. A `variable` stands before it, as `NAME=value`; `instead` is a word and the one
-    that takes its place."""
-    words = _repeated(run, without)
-    if instead is not None and instead[0] in words:
-        words[words.index(instead[0])] = instead[1]
+    """Return the command that was typed with more words, without some flags and their values, and
+    with some switches off; None: it is too long to be read. A `variable` stands before it, as
+    `NAME=value`; `instead` is a word and the one that takes its place."""
+    words = [word for word in _repeated(run, without) if word not in off]
+    if instead is not None:
+        _replace(words, *instead)
     end = words.index("--") if "--" in words else len(words)
     line = " ".join(["dragoman", *map(shlex.quote, [*words[:end], *more, *words[end:]])])
     if variable:
         name, _, value = variable.partition("=")
         line = f"{name}={shlex.quote(value)} {line}"
     return NextCommand(line) if len(line) <= _LONGEST else None
+
+
+def _replace(words: list[str], wrong: str, right: str) -> None:
+    """Put a word in the place of another, with the value that is attached to it."""
+    for place, word in enumerate(words):
+        if word == wrong or word.startswith(f"{wrong}="):
+            words[place] = right + word.removeprefix(wrong)
+            return
 
 
 def _repeated(run: Invocation, without: Collection[str]) -> list[str]:
@@ -206,6 +221,10 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return command(run, "task", "get", "--wait", run.task_id)
         case errors.Unreachable() | errors.Overloaded() if _wait(error):
             return again(run)
+        case errors.Unreachable() if port := _silent_port(error):
+            return NextCommand(
+                "dragoman up" if port == 8000 else f"dragoman serve '<file>' --port {port}"
+            )
         case errors.CardNotFound() | errors.Unreachable():
             return None if settings.debug else command(run, "card", "get", "--debug")
         case errors.ExtensionRequired() if uris := error.facts.get("extensions"):
@@ -226,6 +245,15 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return None if _has_no_list(run) else command(run, "task", "list")
         case _:
             return None if settings.debug else again(run, "--debug")
+
+
+def _silent_port(error: A2AError) -> int:
+    """Return the port of this machine at which nothing listens; 0: something else is wrong."""
+    if "Connection refused" not in error.facts.get("reason", ""):
+        return 0
+    address = urlsplit(error.facts.get("url", ""))
+    is_here = address.hostname in ("localhost", "127.0.0.1", "::1")
+    return (address.port or 80) if is_here else 0
 
 
 def _wait(error: A2AError) -> str:
@@ -272,6 +300,92 @@ def _version(error: A2AError, run: Invocation) -> NextCommand | None:
             flag = "--a2a-version"
             return again(run, flag, version, without=(flag,))
     return command(run, "card", "get")
+
+
+# Whatever else went wrong
+
+
+def next_after(run: Invocation, error: BaseException, failure: Failure, help_line: str) -> str:
+    """Return what to type after any failure that no command has a hint for: there always is one."""
+    match error:
+        case ExceptionGroup():
+            return next_after(run, error.exceptions[0], failure, help_line)
+        case _:
+            pass
+    if isinstance(failure, Interrupted):
+        return again(run) or help_line
+    if isinstance(error, ConfigError | Failure) and (line := _remedied(run, error.remedy)):
+        return line
+    if isinstance(error, ConfigError) and error.meant:
+        return again(run, instead=error.meant) or help_line
+    if isinstance(error, ConfigError) and (line := _unset(run, error.setting)):
+        return line
+    if isinstance(error, click.NoSuchOption):
+        return again(run, instead=(error.option_name, nearest_option(error))) or help_line
+    if isinstance(error.__context__, FileNotFoundError) and error.__context__.filename:
+        # Told in other words by the code that wanted the file.
+        return _look_at(error.__context__)
+    if failure.code == USAGE:
+        return help_line
+    if failure.code == TIMEOUT and (seconds := run.settings.timeout):
+        return again(run, "--timeout", f"{2 * seconds:g}s", without=("--timeout",)) or help_line
+    if isinstance(error, OSError):
+        return _look_at(error)
+    if not isinstance(error, Failure) and not run.settings.debug:
+        return again(run, "--debug") or help_line
+    return _examine(run)
+
+
+def _remedied(run: Invocation, line: str) -> NextCommand | None:
+    """Return what an error says is to be typed, as a whole command."""
+    if line.startswith("-"):
+        words = shlex.split(line)
+        if words[0] in run.argv and len(words) == 1:
+            # It was typed, and is not what helps.
+            return None
+        # An address has a host and a port already.
+        rivals = ("--host", "--port") if "--listen" in words else ()
+        return again(run, *words, without=(*_with_values(words), *rivals))
+    if re.match("[A-Z_]+=", line):
+        return again(run, variable=line)
+    return NextCommand(line) if line else None
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    following = [*words[1:], "--"]
+    pairs = zip(words, following, strict=True)
+    return [word for word, after in pairs if word.startswith("-") and not after.startswith("-")]
+
+
+def _unset(run: Invocation, setting: str) -> NextCommand | None:
+    """Return what leaves a setting to its default; None: no variable decides it."""
+    variable = f"DRAGOMAN_{setting.upper()}"
+    is_flag = any(word.startswith(f"--{setting.replace('_', '-')}") for word in run.argv)
+    return NextCommand(f"unset {variable}") if variable in run.environment and not is_flag else None
+
+
+def _look_at(error: OSError) -> NextCommand:
+    """Return how to see what is wrong with a file, or with the machine."""
+    if error.errno == errno.ENOSPC:
+        return NextCommand("df -h")
+    if error.filename:
+        return look_at(os.fsdecode(error.filename))
+    return NextCommand("dragoman doctor")
+
+
+def look_at(path: str | Path) -> NextCommand:
+    """Return what shows a file that could not be used, whose it is, and what is beside it."""
+    return NextCommand(f"ls -la {shlex.quote(str(Path(path).parent))}")
+
+
+def _examine(run: Invocation) -> NextCommand:
+    """Return how to look for the cause where no error names it."""
+    if run.argv[:1] == ["doctor"]:
+        return NextCommand("dragoman doctor --help")
+    reference = run.settings.agent_card and run.redactor.reference(run.settings.agent_card)
+    return NextCommand(
+        " ".join(["dragoman doctor", *([shlex.quote(reference)] if reference else [])])
+    )
 
 
 # Credentials

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dragoman.cli.failures import Failure, usage
+from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation, is_terminal
 
 
@@ -24,7 +24,7 @@ def read_json(run: Invocation, value: str, name: str) -> Any:
     except ValueError:
         raise usage(f"{place} is not JSON") from None
     except RecursionError:
-        raise Failure("A2ACLI_ERR_USAGE", f"{place} is nested too deep") from None
+        raise usage(f"{place} is nested too deep") from None
 
 
 def read_file(path: Path, name: str) -> bytes:

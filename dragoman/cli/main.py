@@ -159,16 +159,13 @@ def _tell(run: Invocation, error: BaseException) -> int:
         return _leave_loudly(error)
 
 
-def _hint(run: Invocation, error: BaseException, failure: Failure) -> str | None:
+def _hint(run: Invocation, error: BaseException, failure: Failure) -> str:
     """Return the next command after what no command has one for."""
-    from dragoman.cli.hints import again, lines_of_json
+    from dragoman.cli.hints import lines_of_json, next_after
 
-    if failure.code == USAGE:
-        if "jsonl" in _formats(run):
-            return lines_of_json(run)
-        return f"{_path(run)} --help"
-    is_ours = isinstance(error, Exception) and not isinstance(error, Failure | OSError)
-    return again(run, "--debug") if is_ours and not run.settings.debug else None
+    if failure.code == USAGE and "jsonl" in _formats(run) and (line := lines_of_json(run)):
+        return line
+    return next_after(run, error, failure, f"{_path(run)} --help")
 
 
 def _formats(run: Invocation) -> list[str]:

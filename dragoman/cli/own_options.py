@@ -135,7 +135,10 @@ def kept_by(run: Invocation, store: str | None) -> "Settings":
 
     settings = settings_of(run, store=store)
     if settings.stores.location == "memory:":
-        raise ConfigError("memory: has no file, so only its own server knows; name one by --store")
+        raise ConfigError(
+            "memory: has no file, so only its own server knows; name one by --store",
+            remedy="--store tasks.db",
+        )
     return settings
 
 
@@ -159,7 +162,13 @@ def budget(run: Invocation) -> Generator[None]:
     try:
         yield
     except _Late:
-        raise Failure(TIMEOUT, f"{seconds:g} s are over") from None
+        from dragoman.cli.hints import again
+
+        raise Failure(
+            TIMEOUT,
+            f"{seconds:g} s are over",
+            hint=again(run, "--timeout", f"{2 * seconds:g}s", without=("--timeout",)),
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -191,11 +200,25 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-def offset_of(page_token: str, command: str) -> int:
+def offset_of(page_token: str) -> int:
     """Return where a page begins."""
     if page_token and not (page_token.isdecimal() and page_token.isascii()):
-        raise usage(f"--page-token is not one of `dragoman {command}`")
+        command = click.get_current_context().command_path
+        raise usage(f"--page-token is not one of `{command}`", command)
     return int(page_token or 0)
+
+
+def page_after(
+    items: Sequence[dict[str, Any]], page_token: str, limit: int
+) -> tuple[Sequence[dict[str, Any]], str]:
+    """Return the items after the one whose id is the token, and the token of the next page."""
+    ids = [item["id"] for item in items]
+    if page_token and page_token not in ids:
+        command = click.get_current_context().command_path
+        raise usage("--page-token names nothing that is still listed; begin without it", command)
+    first = ids.index(page_token) + 1 if page_token else 0
+    page = items[first : first + limit]
+    return page, page[-1]["id"] if first + limit < len(items) else ""
 
 
 def show_page(

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.failures import TIMEOUT, Failure, Interrupted, explain, usage
-from dragoman.cli.hints import advise, command, filled, resume
+from dragoman.cli.hints import advise, again, command, filled, resume
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.sources import cache_folder, catalog_of, tokens_folder
 from dragoman.errors import A2AError, CredentialsMissing, PermissionDenied, Unauthenticated
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dragoman.client.credentials.credentials import Credential
     from dragoman.client.pending_request import Exchanged, Observer
     from dragoman.egress.egress import Egress
+    from dragoman.egress.http1 import OnSent
     from dragoman.model.card import AgentCard
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message
@@ -135,7 +136,7 @@ def talk(
 def guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
     """Do some work about the agent of the run, within its time."""
     if not run.settings.agent_card:
-        raise usage("which agent? -a <ref> names it", "dragoman card get -a <host>")
+        raise usage("which agent? -a <ref> names it", remedy="-a localhost:8000")
     run.redactor.add_reference(run.settings.agent_card)
     asyncio.run(_guarded(run, work))
 
@@ -157,7 +158,11 @@ async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None
         if not budget.expired():
             raise
         _tell_ids(run)
-        hint = command(run, "task", "get", "--wait", run.task_id) if run.task_id else None
+        hint = (
+            command(run, "task", "get", "--wait", run.task_id)
+            if run.task_id
+            else again(run, "--timeout", f"{2 * (limit or 0):g}s", without=("--timeout",))
+        )
         message = (
             f"{limit:g} s are over; the task goes on" if run.task_id else f"{limit:g} s are over"
         )
@@ -216,9 +221,20 @@ def client_of(run: Invocation, *, secret: bool = False) -> "Client":
         tls=tls_of(run, secret=secret),
         cards=cards_of(run),
         connect_timeout=CONNECT,
+        on_sent=_upload(run),
         **_versions(run),
         **observing(run),
     )
+
+
+def _upload(run: Invocation) -> "OnSent":
+    """Return what shows a person how much of a long message has left."""
+
+    def show(sent: int, total: int) -> None:
+        part = f"{sent:,} of {total:,} bytes sent"
+        run.out.progress(part if sent < total else f"{total:,} bytes sent, waiting for the answer")
+
+    return show
 
 
 @asynccontextmanager
@@ -395,7 +411,7 @@ def tls_of(run: Invocation, *, secret: bool = False) -> "ssl.SSLContext | None":
         more = ": CREDENTIALS GO TO WHOEVER ANSWERS" if given or secret else ""
         run.out.warn(f"--insecure: TLS certificates are not verified{more}")
     if settings.client_key and not settings.client_cert:
-        raise usage("--client-key needs --client-cert")
+        raise usage("--client-key needs --client-cert", remedy="--client-cert <path>")
     if not (settings.insecure or settings.ca_cert or settings.client_cert):
         return None
     import ssl

@@ -50,7 +50,8 @@ from dragoman.telemetry import tracing
 
 if TYPE_CHECKING:
     # Heavy: loaded where a signature is looked at.
-    from dragoman.security.card_signatures import KeySet, SignatureVerdict
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import SignatureVerdict
 
 # Extensions this client keeps its part of.
 KNOWN_EXTENSIONS = frozenset({RESUME_URI, ONCE_URI})
@@ -586,7 +587,8 @@ def _origin(interface: AgentInterface) -> str:
 
 
 def _verdict(fetched: Fetched, keys: "KeySet | None") -> "SignatureVerdict":
-    from dragoman.security.card_signatures import KeySet, verify
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import verify
 
     return verify(fetched.raw, keys or KeySet([]))
 

@@ -38,6 +38,7 @@ from dragoman.client.streams.presence import send_watched
 from dragoman.client.streams.stream import Polling, Stream, Until
 from dragoman.client.streams.transitions import read_all
 from dragoman.egress.egress import Egress
+from dragoman.egress.http1 import OnSent
 from dragoman.egress.targets import Anywhere
 from dragoman.egress.waits import Waits
 from dragoman.errors import (
@@ -59,7 +60,8 @@ from dragoman.model.task import TRANSITIONS_URI, Task, TaskState, Transition
 from dragoman.service import PushPage, Reply, TaskPage
 
 if TYPE_CHECKING:
-    from dragoman.security.card_signatures import KeySet, SignatureVerdict
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import SignatureVerdict
 
 # An app in this process has an address too, for its card; nothing is ever dialled there.
 IN_PROCESS = "http://localhost"
@@ -78,7 +80,7 @@ class AgentCalls:
     used, those older than `preferred` only where the card has none that are newer. Credentials go
     to the origin of `ref` and to `origins`, never to another that a card names. `guard` keeps it
     from private addresses: a server turns it on. `tools` are functions by name that agents may ask
-    to have called.
+    to have called. `on_sent` is told how many bytes of a long message went out, and of how many.
 
     An agent that shows nothing for `quiet` seconds while a message or a task is with it is asked
     how that stands; after `patience` seconds without a sign of life the call ends with `TimedOut`.
@@ -110,6 +112,7 @@ class AgentCalls:
         patience: float | None = Silence().most,
         cards: Cards | None = None,
         observer: Observer | None = None,
+        on_sent: OnSent | None = None,
         tools: Tools | None = None,
     ) -> None:
         if (ref is None) == (app is None):
@@ -138,6 +141,7 @@ class AgentCalls:
         self._tls = tls
         self._guard = guard
         self._connect_timeout = connect_timeout
+        self._on_sent = on_sent
         self._cards = cards or Cards()
         self._tools = dict(tools or {})
         self._options = Options(
@@ -171,6 +175,7 @@ class AgentCalls:
             keep_alive=True,
             connect_timeout=self._connect_timeout,
             per_host=CONNECTIONS,
+            on_sent=self._on_sent,
         )
 
     def copy(self) -> Self:
@@ -250,6 +255,11 @@ class AgentCalls:
     def raw_card(self) -> dict[str, Any]:
         """The card as it came, once it was read."""
         return self._line.fetched.raw
+
+    @property
+    def card_origin(self) -> str:
+        """Where the card came from, once it was read; empty: from no server."""
+        return self._line.fetched.origin
 
     @property
     def origins(self) -> Origins:

@@ -8,20 +8,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from dragoman.client.http import Http, HttpExchange, RpcHttp, wish
 from dragoman.client.pending_request import (
-    Carrier,
-    CompleteRequest,
     NotServed,
-    Observer,
     OutgoingRequest,
     PendingRequest,
 )
-from dragoman.client.remote import MAX_ANSWER, Heard, Idle, Remote, first_batch
+from dragoman.client.remote import Heard, Idle, Remote, first_batch
 from dragoman.dialects import leniency
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.leniency import Note
@@ -41,7 +38,6 @@ from dragoman.model import operations as ops
 from dragoman.model.card import RESUME_URI, AgentInterface
 from dragoman.model.identity import TaskId, new_id
 from dragoman.model.record import Recorded
-from dragoman.security.json_values import MAX_VALUES
 from dragoman.service import Batch, Call, Reply
 from dragoman.transports.grpc import statuses
 from dragoman.transports.grpc.codec import codec_of
@@ -85,23 +81,11 @@ class GrpcRemote(Remote):
         interface: AgentInterface,
         dialect: Dialect,
         http: Http,
-        *,
-        complete_request: CompleteRequest | None = None,
-        observer: Observer | None = None,
-        timeout: float | None = 30.0,
-        most: int = MAX_ANSWER,
-        most_values: int = MAX_VALUES,
-        works_once: bool = False,
+        # Those of `Remote`.
+        **options: Any,
     ) -> None:
-        super().__init__(interface, dialect, http, timeout=timeout, most_values=most_values)
-        self._carrier = Carrier(
-            _RpcsOnly(http),
-            interface.protocol_binding,
-            complete_request,
-            observer,
-            most,
-            most_values,
-        )
+        super().__init__(interface, dialect, http, **options)
+        self._carrier = msgspec.structs.replace(self._carrier, http=_RpcsOnly(http))
         # How a peer of 0.3 puts files into bytes is found out with the first call.
         self._is_file_known = dialect is not V0_3_PROTO
         self._learning = asyncio.Lock()

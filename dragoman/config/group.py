@@ -18,7 +18,12 @@ from dragoman.errors import ConfigError
 from dragoman.model.push import hidden
 
 # Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
-SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key", "payment_secret"})
+SECRETS = frozenset(
+    {
+        *("push_secret", "auth_token", "jwt_secret", "store_key", "payment_secret"),
+        "oidc_client_secret",
+    }
+)
 # Addresses that may have a password in them: shown without it, and read from files too.
 ADDRESSES = frozenset({"store", "store_session_url", "bus"})
 # To the last sign of it: a password may have any character, also where it should be written as %40.
@@ -50,9 +55,10 @@ def variable_name(field: FieldInfo) -> str:
     return (meta.extra or {}).get("name") or field.name
 
 
-def refusal(name: str, given: object, reason: str) -> ConfigError:
+def refusal(name: str, given: object, reason: str, *, remedy: str = "") -> ConfigError:
     """Return the error of a setting that is not allowed."""
-    return ConfigError(f"{name} = {shown(name, given)}: {reason}")
+    text = f"{name} = {shown(name, given)}: {reason}"
+    return ConfigError(text, remedy=remedy, setting=name)
 
 
 def shown(name: str, value: object) -> str:

@@ -95,7 +95,9 @@ def check_names(environment: Mapping[str, str]) -> None:
         word = name.removeprefix(PREFIX)
         if word != name and word not in settings | OTHERS and not _SERVICE.fullmatch(word):
             near = did_you_mean(word, settings, PREFIX)
-            raise ConfigError(f"{name} is not a setting{near}; unset it, or correct it")
+            raise ConfigError(
+                f"{name} is not a setting{near}; unset it, or correct it", remedy=f"unset {name}"
+            )
 
 
 def load_settings(environment: Mapping[str, str], **given: Any) -> Settings:

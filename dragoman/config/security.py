@@ -107,6 +107,20 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
     jwt_tenant_claim: Annotated[
         str, about("The claim that names the caller's tenant. Empty: tokens name none.")
     ] = ""
+    oidc_client_id: Annotated[
+        str,
+        about(
+            "The client of the issuer as which people sign in to the console, by authorization "
+            "code with PKCE; `/console/login/callback` is where it sends them back. Empty: they "
+            "paste a token."
+        ),
+    ] = ""
+    oidc_client_secret: Annotated[
+        str, about("The secret of that client. Empty: it is a public client.")
+    ] = ""
+    oidc_scopes: Annotated[
+        list[str], about("Scopes that people who sign in are asked for, besides `openid`.")
+    ] = msgspec.field(default_factory=list[str])
     oauth_token_url: Annotated[
         str,
         about(

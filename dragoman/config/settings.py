@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.is_postgres:
             return data_folder() / f"{self._database_name()}{suffix}"
         store = self.store_path()
-        return store.with_name(f"{store.name}{suffix}")
+        return store.parent / f"{store.name}{suffix}"
 
     def _database_name(self) -> str:
         """Return what files of a database are called: by its host and name, and its port where

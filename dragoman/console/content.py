@@ -40,6 +40,52 @@ def conversation(task: dict[str, Any]) -> list[dict[str, Any]]:
     return [*said, *made]
 
 
+class FoldedTask:
+    """A task folded from its events, one after the other, as the server folds it: of a long task
+    in one piece that would hold up all other requests."""
+
+    def __init__(self) -> None:
+        self._task: dict[str, Any] = {}
+        self._status: dict[str, Any] = {}
+        self._history: list[Any] = []
+        self._artifacts: dict[str, dict[str, Any]] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Fold one more event."""
+        for kind, value in event.items():
+            if kind == "task":
+                self._task, self._status = value, value["status"]
+                self._history = list(value.get("history", []))
+                made: list[dict[str, Any]] = value.get("artifacts", [])
+                self._artifacts = {one["artifactId"]: one for one in made}
+            elif kind == "messageAdded":
+                self._retire_status_message()
+                self._history.append(value["message"])
+            elif kind == "statusUpdate":
+                self._retire_status_message()
+                self._status = value["status"]
+            elif kind == "artifactUpdate":
+                self._add_artifact(value["artifact"], is_more=bool(value.get("append")))
+
+    def _add_artifact(self, artifact: dict[str, Any], *, is_more: bool) -> None:
+        known = self._artifacts.get(artifact["artifactId"])
+        if is_more and known is not None:
+            known["parts"] += artifact["parts"]
+        else:
+            self._artifacts[artifact["artifactId"]] = artifact
+
+    def _retire_status_message(self) -> None:
+        if message := self._status.get("message"):
+            self._history.append(message)
+            self._status = {name: one for name, one in self._status.items() if name != "message"}
+
+    def task(self) -> dict[str, Any]:
+        """Return the task as it stands."""
+        lists = {"history": self._history, "artifacts": list(self._artifacts.values())}
+        own = {name: one for name, one in self._task.items() if name not in lists}
+        return {**own, "status": self._status, **{name: one for name, one in lists.items() if one}}
+
+
 def from_events(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a task as far as some of its events tell it: folding all of a long one takes long."""
     task: dict[str, Any] = {"history": [], "artifacts": [], "status": {}}
@@ -102,7 +148,9 @@ def parts(found: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
         if "text" in part:
             shown.append({"kind": "text", "text": part["text"]})
         elif "data" in part:
-            shown.append({"kind": "data", "value": part["data"]})
+            # What a question is made of is drawn as its form, and is of use to programs alone.
+            is_form = isinstance(part["data"], dict) and "requestId" in part["data"]
+            shown.append({"kind": "request" if is_form else "data", "value": part["data"]})
         elif "url" in part:
             shown.append({"kind": "url", "url": part["url"], "is_web": _is_web(part["url"])})
         else:

@@ -4,6 +4,7 @@ Its routes are public, since a visitor without a session is shown the form to si
 shows is asked for with the visitor's own credential (`api.py`), and refused there.
 """
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
@@ -15,13 +16,15 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from dragoman.console import live, signing_in
 from dragoman.console.api import ApiFailed, VisitorApi
+from dragoman.console.issuer_login import BACK, BEGIN, IssuerLogin
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
-from dragoman.server.ended_sessions import EndedSessions
+from dragoman.security.jwt.code_flow import SignInFailed
 from dragoman.server.site import AppPart, Site
+from dragoman.server.store_marks import ended_sessions
 
 logger = logging.getLogger("dragoman")
 
@@ -55,7 +58,12 @@ class ConsolePart(AppPart):
         if not site.settings.server.console or not is_safe:
             return
         self._site = site
-        self._sessions = Sessions(lambda: site.store.secret, EndedSessions(site.store))
+        self._sessions = Sessions(lambda: site.store.secret, ended_sessions(site.store))
+        self._issuer: IssuerLogin | None = None
+        security = site.settings.security
+        if "oidc" in site.settings.ways() and security.oidc_client_id:
+            self._issuer = IssuerLogin(site, self._sessions)
+        self._is_loaded = False
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing
@@ -79,7 +87,12 @@ class ConsolePart(AppPart):
         below = request.path.removeprefix(PATH).rstrip("/") or "/"
         if below.startswith("/static/"):
             await _send_asset(request, below)
-        elif request.verb in ("GET", "HEAD"):
+            return
+        if not self._is_loaded:
+            # In a thread: it takes longer than any page, and no other request waits for it.
+            await asyncio.to_thread(_load_pages)
+            self._is_loaded = True
+        if request.verb in ("GET", "HEAD"):
             await self._visit(request, below)
         elif request.verb == "POST":
             await self._submit(request, below)
@@ -97,14 +110,20 @@ class ConsolePart(AppPart):
             await request.refuse_verb("GET, HEAD")
 
     async def _visit(self, request: HttpRequest, below: str) -> None:
-        session = await self._sessions.read(request)
-        if session is None:
-            session = self._sessions.begin()
-            request.extra = [*request.extra, self._sessions.cookie(request, session)]
+        if self._issuer is not None and below in (BEGIN, BACK):
+            await self._sign_in_at(self._issuer, request, below)
+            return
+        session = await self._sessions.read(request) or self._begin_session(request)
         if below == "/live":
             await self._follow(request, session)
             return
         await self._draw(request, session, below, _query(request), None)
+
+    def _begin_session(self, request: HttpRequest, *credential: str) -> VisitorSession:
+        """Begin a session, with the header and the value of a credential or without."""
+        session = self._sessions.begin(*credential)
+        request.extra = [*request.extra, self._sessions.cookie(request, session)]
+        return session
 
     async def _submit(self, request: HttpRequest, below: str) -> None:
         """Take a form, if one of our own pages sent it in this session."""
@@ -281,7 +300,13 @@ class ConsolePart(AppPart):
             await self._redirect(request, "")
             return
         ways = [way.name for way in self._site.authenticators]
-        context = {"next": query.get("next", ""), "problem": problem, "ways": ways}
+        issuer = "" if self._issuer is None else self._issuer.name
+        context = {
+            "next": query.get("next", ""),
+            "problem": problem,
+            "ways": ways,
+            "issuer": issuer,
+        }
         drawn = DrawnPage("login.html", "Sign in", context, status=401 if problem else 200)
         await _send_page(request, drawn.status, self.draw(request, session, {}, drawn))
 
@@ -296,10 +321,28 @@ class ConsolePart(AppPart):
             return
         # Another session than the one before, which stays without a credential: one that a stranger
         # planted is of no use to it.
-        made = self._sessions.begin(*found)
-        request.extra = [*request.extra, self._sessions.cookie(request, made)]
-        base = _base(request)
-        await self._send_redirect(request, signing_in.safe_target(target, base))
+        self._begin_session(request, *found)
+        await self._send_redirect(request, signing_in.safe_target(target, _base(request)))
+
+    async def _sign_in_at(self, issuer: IssuerLogin, request: HttpRequest, below: str) -> None:
+        """Send a browser to the issuer, or take what it brings back from there."""
+        query = _query(request)
+        try:
+            if below == BEGIN:
+                origin = self._site.settings.cards.public_url.rstrip("/") or _origin(request)
+                back = f"{origin}{_base(request)}{BACK}"
+                place = await issuer.begin(request, back, query.get("next", ""))
+                await self._send_redirect(request, place)
+                return
+            credential, wanted = await issuer.finish(request, query)
+        except SignInFailed as error:
+            await self._show_login(request, self._begin_session(request), query, str(error))
+            return
+        session = self._begin_session(request, *credential)
+        # Not a redirect: after one, a browser that another site sent here sends no such cookie.
+        target = signing_in.safe_target(wanted, _base(request))
+        drawn = DrawnPage("signed_in.html", "Signed in", {"target": target})
+        await _send_page(request, 200, self.draw(request, session, {}, drawn))
 
     async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
         await self._sessions.end(session)
@@ -346,6 +389,13 @@ class ConsolePart(AppPart):
         await self.live.follow(
             request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
         )
+
+
+def _load_pages() -> None:
+    from dragoman.console import pages, rendering
+
+    assert pages.paths(), "there are pages"
+    rendering.load()
 
 
 async def _welcome(request: HttpRequest) -> None:

@@ -18,12 +18,14 @@ import msgspec
 
 from dragoman.http.guard import LOCAL_NAMES
 from dragoman.http.request import Headers, HttpRequest
-from dragoman.server.ended_sessions import EndedSessions
+from dragoman.server.store_marks import StoreMarks
 
 LASTS_SECONDS = 8 * 3600
 # A browser drops a cookie of more than 4,096 bytes; sealing makes a third more of it.
 MAX_CREDENTIAL_BYTES = 2600
 _NONCE_BYTES = 12
+# What is sealed: one kind cannot be shown as another.
+_SESSION = b"session"
 
 
 class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
@@ -52,7 +54,7 @@ class Sessions:
     def __init__(
         self,
         secret: Callable[[], bytes],
-        ended: EndedSessions,
+        ended: StoreMarks,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._secret = secret
@@ -65,7 +67,7 @@ class Sessions:
 
     async def read(self, request: HttpRequest) -> VisitorSession | None:
         """Return the session of a request; None: there is none, or it holds no more."""
-        sealed = _cookie(request, cookie_name(request))
+        sealed = read_cookie(request, cookie_name(request))
         session = self._unsealed(sealed) if sealed else None
         if session is None or not 0 <= self._now() - session.made_at < LASTS_SECONDS:
             return None
@@ -80,7 +82,7 @@ class Sessions:
     def cookie(self, request: HttpRequest, session: VisitorSession) -> tuple[bytes, bytes]:
         """Return the header that gives a browser its session."""
         left = max(0, int(session.made_at + LASTS_SECONDS - self._now()))
-        return _set_cookie(request, self._sealed(session), left)
+        return _set_cookie(request, self.seal(msgspec.json.encode(session), _SESSION), left)
 
     def forget(self, request: HttpRequest) -> tuple[bytes, bytes]:
         """Return the header that takes a session from a browser."""
@@ -120,25 +122,31 @@ class Sessions:
     def _key(self, purpose: bytes) -> bytes:
         return hashlib.sha256(purpose + self._secret()).digest()
 
-    def _sealed(self, session: VisitorSession) -> str:
+    def seal(self, content: bytes, kind: bytes) -> str:
+        """Return a text that only a process of this store can open, and as nothing else."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(_NONCE_BYTES)
-        cipher = AESGCM(self._key(b"console session "))
-        sealed = cipher.encrypt(nonce, msgspec.json.encode(session), b"session")
+        sealed = AESGCM(self._key(b"console session ")).encrypt(nonce, content, kind)
         return base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode()
 
-    def _unsealed(self, text: str) -> VisitorSession | None:
+    def unseal(self, text: str, kind: bytes) -> bytes | None:
+        """Return what was sealed as this kind; None: it was not, or it was changed."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         try:
             given = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
             nonce, sealed = given[:_NONCE_BYTES], given[_NONCE_BYTES:]
-            return _decode(
-                AESGCM(self._key(b"console session ")).decrypt(nonce, sealed, b"session")
-            )
-        except (ValueError, binascii.Error, InvalidTag, msgspec.MsgspecError):
+            return AESGCM(self._key(b"console session ")).decrypt(nonce, sealed, kind)
+        except (ValueError, binascii.Error, InvalidTag):
+            return None
+
+    def _unsealed(self, text: str) -> VisitorSession | None:
+        content = self.unseal(text, _SESSION)
+        try:
+            return None if content is None else _decode(content)
+        except msgspec.MsgspecError:
             return None
 
 
@@ -159,12 +167,19 @@ def cookie_name(request: HttpRequest) -> str:
 
 
 def _set_cookie(request: HttpRequest, value: str, seconds: int) -> tuple[bytes, bytes]:
+    return make_cookie(request, cookie_name(request), value, seconds, "Strict")
+
+
+def make_cookie(
+    request: HttpRequest, name: str, value: str, seconds: int, same_site: str
+) -> tuple[bytes, bytes]:
+    """Return the header that gives a browser a cookie that no script reads."""
     secure = "" if is_local_host(request) else "; Secure"
-    text = f"{cookie_name(request)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+    text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}"
     return b"set-cookie", f"{text}{secure}".encode()
 
 
-def _cookie(request: HttpRequest, name: str) -> str:
+def read_cookie(request: HttpRequest, name: str) -> str:
     """Return a cookie; empty: there is none, or there are two, and either may be another's."""
     values = [
         value

@@ -5,7 +5,7 @@ from dragoman.console.sessions import MAX_CREDENTIAL_BYTES
 from dragoman.http.request import HttpRequest
 from dragoman.server.site import Site
 
-_WRONG = "This is neither a token nor a key that is valid here."
+WRONG = "This is neither a token nor a key that is valid here."
 
 
 async def credential_of(site: Site, request: HttpRequest, given: str) -> tuple[str, str] | str:
@@ -16,21 +16,26 @@ async def credential_of(site: Site, request: HttpRequest, given: str) -> tuple[s
     if not given:
         return "Type a token or an API key."
     if not given.isascii() or not given.isprintable() or " " in given:
-        return _WRONG
+        return WRONG
     if len(given) > MAX_CREDENTIAL_BYTES:
         return f"A session holds credentials of up to {MAX_CREDENTIAL_BYTES:,} characters."
     for header in _headers(site):
         value = f"Bearer {given}" if header == "authorization" else given
         try:
-            await VisitorApi(site.asgi, request, [(header.encode(), value.encode())]).get("/me")
+            me = await VisitorApi(site.asgi, request, [(header.encode(), value.encode())]).get(
+                "/me"
+            )
         except ApiFailed as error:
             if error.status == 429:
                 return "Too many attempts: wait a minute."
             if error.status != 401:
                 return error.message
         else:
+            site.audit.record(
+                "console.login", outcome="allowed", who=me["owner"], address=request.address
+            )
             return header, value
-    return _WRONG
+    return WRONG
 
 
 def _headers(site: Site) -> list[str]:

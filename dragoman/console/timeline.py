@@ -28,6 +28,7 @@ _LANE_OF = {
     "forwarded": "calls",
     "call": "calls",
 }
+_AT_WORK = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 _UNSHOWN = ("trace", "scopes", "dropped")
 _TONES = {"attempts": "bad", "steps": "accent", "asks": "ask", "calls": "active"}
 
@@ -73,18 +74,17 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
         if any(_LANE_OF.get(one["kind"], "attempts") == name for _, one in found)
     ]
     shapes = _states(found, end, place, used)
-    for at, one in found:
+    for number, (at, one) in enumerate(found):
         lane = _LANE_OF.get(one["kind"], "attempts")
-        if lane == "state":
+        if lane == "state" or _is_drawn(found, number):
             continue
-        took = float(one.get("seconds") or 0)
-        width = max(_INNER * took / span, 0)
-        x = place(at)
+        begin, until = _span(found, number, end)
+        took = (until - begin).total_seconds()
         when = _after(first, at) if one.get("at") else "at a time that is not recorded"
         text = f"{one.get('text') or one['kind']} · {when}"
-        text += f", took {seconds(took)}" if took else ""
-        begin = max(LABELS, x - width) if width >= 3 else x
-        shape = Shape(used.index(lane), begin, x - begin, _TONES[lane], text)
+        text += f", took {seconds(took)}" if one.get("seconds") else ""
+        x = max(LABELS, place(begin))
+        shape = Shape(used.index(lane), x, max(0.0, place(until) - x), _TONES[lane], text)
         shape.is_guess = not one.get("at")
         shapes.append(shape)
     shapes += _gaps(found, place, used)
@@ -94,9 +94,47 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
 
 
+def _span(
+    found: list[tuple[datetime, dict[str, Any]]], number: int, end: datetime
+) -> tuple[datetime, datetime]:
+    """Return from when to when something lasted, as far as that can be told."""
+    at, one = found[number]
+    if took := float(one.get("seconds") or 0):
+        return at - timedelta(seconds=took), at
+    if one["kind"] == "step" and number:
+        # It is recorded when it is done, and began after what was before it.
+        return found[number - 1][0], at
+    if one["kind"] == "forwarded":
+        # The agent has the task until it rests, or until another agent gets it.
+        later = found[number + 1 :]
+        return at, next((when for when, other in later if _ends_call(one, other)), end)
+    return at, at
+
+
+def _ends_call(call: dict[str, Any], other: dict[str, Any]) -> bool:
+    if other["kind"] == "forwarded":
+        return other.get("agent") != call.get("agent")
+    return other.get("state", "TASK_STATE_WORKING") not in _AT_WORK
+
+
+def _is_drawn(found: list[tuple[datetime, dict[str, Any]]], number: int) -> bool:
+    """Tell whether a bar before says the same: that an agent has the task is recorded when it gets
+    it, and again when it answers."""
+    one = found[number][1]
+    if one["kind"] != "forwarded":
+        return False
+    for _, before in reversed(found[:number]):
+        if before["kind"] == "forwarded":
+            return before.get("agent") == one.get("agent")
+        if _ends_call(one, before):
+            return False
+    return False
+
+
 def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, Any]]]:
     """Return what is drawn with the time of each. What has none of its own lies between its
-    neighbours: spread evenly there, but a takeover right before the next thing that was done."""
+    neighbours: spread evenly there, but a takeover right before the next thing that was done, and
+    a call of another agent right after the one before."""
     drawn = [one for one in transitions if one["kind"] not in _UNSHOWN]
     known = [read_instant(one.get("at", "")) for one in drawn]
     found: list[tuple[datetime, dict[str, Any]]] = []
@@ -106,7 +144,9 @@ def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, 
             before = found[-1][0]
             rest = list(takewhile(lambda later: later is None, known[place:]))
             after = next((later for later in known[place:] if later), before)
-            share = 1 if one["kind"] == "attempt" else 1 / (len(rest) + 1)
+            # The last of some steps was done when the next thing was.
+            shares = {"attempt": 1.0, "forwarded": 0.0, "step": 1 / len(rest)}
+            share = shares.get(one["kind"], 1 / (len(rest) + 1))
             at = before + max(after - before, timedelta()) * share
         if at is not None:
             found.append((at, one))
@@ -136,12 +176,13 @@ def _states(
 
 
 def _gaps(found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]) -> list[Shape]:
-    """Return the times between a process that left and the one that took over."""
+    """Return the times within which a process left, until another one took over. What it did
+    last may have no time of its own."""
     shapes: list[Shape] = []
     for (before, _), (at, one) in pairwise(found):
         if one["kind"] == "attempt" and at > before:
             took = (at - before).total_seconds()
-            text = f"no process worked on it for {seconds(took)}"
+            text = f"its process left within these {seconds(took)}; then another took over"
             lane = used.index("attempts")
             shapes.append(
                 Shape(lane, place(before), place(at) - place(before), "gap", text, is_gap=True)

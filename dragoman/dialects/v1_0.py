@@ -76,10 +76,11 @@ class V1(ProtoDialect):
         row = BY_V1_METHOD.get(method)
         if row is None:
             raise MethodNotFound(method=method)
-        if row.operation is ops.SendMessage or row.operation is ops.StreamMessage:
-            return plain_send(params, row.operation) or decode_send(params, row.operation)
-        if row.operation is ops.GetTask:
+        operation = row.operation
+        if operation is ops.GetTask:
             return plain_get(params) or decode_get(params)
+        if operation is ops.SendMessage or operation is ops.StreamMessage:
+            return plain_send(params, operation) or decode_send(params, operation)
         if row.operation is ops.ListTasks:
             return _decode_list(params)
         if row.operation in push.OPERATIONS:

@@ -2,7 +2,7 @@
 
 It goes to public addresses unless the operator allows more: `dial.py` opens sockets to addresses
 that were checked and to nothing else, and redirects are followed here, so every hop passes the
-same checks. There are no proxies and no cookies.
+same checks. There are no proxies, unless a connection is asked for by one, and no cookies.
 
 A person who calls agents from their own machine may call any address: that client is made with the
 policy `Anywhere`, which no server uses.
@@ -27,7 +27,15 @@ from dragoman.egress.dial import (
     default_tls,
 )
 from dragoman.egress.errors import CLOSED, EgressClosed, EgressFailed, EgressRefused
-from dragoman.egress.http1 import ConnectionBroke, Http1Connection, HungUp, WireError, kind_of
+from dragoman.egress.forward_proxy import ConnectRequest, ForwardProxy
+from dragoman.egress.http1 import (
+    ConnectionBroke,
+    Http1Connection,
+    HungUp,
+    OnSent,
+    WireError,
+    kind_of,
+)
 from dragoman.egress.outgoing import BODILESS, checked_headers, request_head
 from dragoman.egress.pool import Pool
 from dragoman.egress.resolver import Names
@@ -80,8 +88,11 @@ class Egress:
         keep_alive: bool = False,
         per_host: int = CONNECTIONS_PER_HOST,
         tunnels: Tunnels | None = None,
+        on_sent: OnSent | None = None,
     ) -> None:
-        """`tunnels` lead to agents that dialled out to this process."""
+        """`tunnels` lead to agents that dialled out to this process; `on_sent` is told of the
+        bytes of a long body as they go out."""
+        self._on_sent = on_sent
         self._policy = policy or Policy(allow=allow, allow_private=allow_private, ports=ports)
         self._names = Names()
         self._resolve = resolver or self._names.resolve
@@ -241,13 +252,49 @@ class Egress:
             raise EgressFailed(_reason(error), is_sent=False) from None
         connection.close()
 
-    async def connect(self, url: str, make: Callable[[], asyncio.Protocol]) -> None:
-        """Open a connection for a protocol that is not HTTP, or not only; raises `EgressRefused`
-        or `EgressFailed`."""
+    async def connect(
+        self, url: str, make: Callable[[], asyncio.Protocol], proxy: ForwardProxy | None = None
+    ) -> None:
+        """Open a connection for a protocol that is not HTTP, or not only, by a proxy if one is
+        named; raises `EgressRefused` or `EgressFailed`."""
         target = self._target(url)
         await self._prepare_tls(target)
         tls = self._tls if target.scheme == "https" else None
-        await self._dial(target, tls, make)
+        if proxy is None:
+            await self._dial(target, tls, make)
+        else:
+            await self._dial_by(proxy, target, tls, make)
+
+    async def _dial_by(
+        self,
+        proxy: ForwardProxy,
+        target: Target,
+        tls: ssl.SSLContext | None,
+        make: Callable[[], asyncio.Protocol],
+    ) -> None:
+        request = await self._dial(proxy.target, None, lambda: ConnectRequest(target, proxy))
+        assert isinstance(request, ConnectRequest)
+        protocol, transport = make(), None
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                transport = await request.opened()
+                if tls is not None:
+                    loop = asyncio.get_running_loop()
+                    transport.resume_reading()
+                    host = target.host
+                    secured = await loop.start_tls(transport, protocol, tls, server_hostname=host)
+                    assert secured is not None, "it was not closed meanwhile"
+                    transport = secured
+        except BaseException as error:
+            if transport is not None:
+                transport.abort()
+            if not isinstance(error, OSError):
+                raise
+            raise EgressFailed(str(error) or type(error).__name__, is_sent=False) from None
+        if tls is None:
+            transport.set_protocol(protocol)
+            transport.resume_reading()
+        protocol.connection_made(transport)
 
     async def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
@@ -323,12 +370,12 @@ class Egress:
         tls = self._tls if target.scheme == "https" else None
         loop = asyncio.get_running_loop()
         if self._tunnels is not None and is_joined(target.host):
-            connection = Http1Connection(loop)
+            connection = Http1Connection(loop, self._on_sent)
             if not await self._tunnels.connect(target.host, connection, self._connect_timeout):
                 raise NotConnected from ConnectionRefusedError(errno.ECONNREFUSED, "not joined")
             return connection
         return await Dial(target, self._policy).connect(
-            self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop)
+            self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop, self._on_sent)
         )
 
     # gRPC

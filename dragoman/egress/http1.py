@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -67,11 +68,16 @@ def kind_of(error: Exception) -> str:
     return f"{kind}: {reason}" if reason else kind
 
 
+# Is told how many bytes of a long body went out, and how many it has.
+OnSent = Callable[[int, int], None]
+
+
 class Http1Connection(asyncio.Protocol):
     """A connection; `ask` it one thing at a time, and read `piece` by `piece` what it says."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_sent: OnSent | None = None) -> None:
         self._loop = loop
+        self._on_sent = on_sent
         self._transport: asyncio.Transport | None = None
         self._parser: HttpResponseParser | None = None
         self.is_open = False
@@ -93,6 +99,7 @@ class Http1Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         # Of the request that is being sent.
         self._unsent: memoryview | None = None
+        self._body_bytes = 0
         self._is_full = False
 
     async def ask(self, head: bytes, body: bytes | None, *, is_head_only: bool = False) -> None:
@@ -113,6 +120,7 @@ class Http1Connection(asyncio.Protocol):
         else:
             transport.write(head)
             self._unsent = memoryview(body)
+            self._body_bytes = len(body)
             self._send_more()
         while not self._has_head:
             await self._news()
@@ -174,6 +182,8 @@ class Http1Connection(asyncio.Protocol):
             piece, rest = self._unsent[:_SLICE], self._unsent[_SLICE:]
             self._unsent = rest if len(rest) else None
             self._transport.write(piece)
+            if self._on_sent is not None:
+                self._on_sent(self._body_bytes - len(rest), self._body_bytes)
 
     # What the loop says
 

@@ -102,23 +102,27 @@ class Engine:
 
     async def answer(self, call: Call) -> Reply:
         """Return the one reply to a call."""
-        self._check_extensions(call)
+        if self._code.required_extensions:
+            self._check_extensions(call)
+        operation = call.operation
+        scope = Scope.of(self._code.name, operation.tenant, call.caller)
         try:
-            return await self._answer(self._scope(call), call)
+            # Most calls are one of these.
+            if isinstance(operation, ops.SendMessage):
+                return await self._sending.send(scope, call, operation)
+            if isinstance(operation, ops.GetTask):
+                return await self._reader.get(scope, call, operation)
+            return await self._answer(scope, operation)
         except StoreRefused as error:
             raise refused(error) from None
 
-    async def _answer(self, scope: Scope, call: Call) -> Reply:
-        match call.operation:
-            case ops.SendMessage() as operation:
-                return await self._sending.send(scope, call, operation)
-            case ops.GetTask() as operation:
-                return await self._reader.get(scope, call, operation)
-            case ops.ListTasks() as operation:
+    async def _answer(self, scope: Scope, operation: ops.Operation) -> Reply:
+        match operation:
+            case ops.ListTasks():
                 return await self._reader.list(scope, operation)
-            case ops.CancelTask() as operation:
+            case ops.CancelTask():
                 return await self._cancel(scope, operation)
-            case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush() as operation:
+            case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush():
                 await self._store.prepare()
                 return await self._receivers.answer(scope, operation)
             case _:
@@ -138,8 +142,7 @@ class Engine:
                 raise UnsupportedOperation
 
     def _check_extensions(self, call: Call) -> None:
-        missing = self._code.required_extensions - call.extensions
-        if missing:
+        if missing := self._code.required_extensions - call.extensions:
             raise ExtensionRequired(extensions=",".join(sorted(missing)))
 
     def _scope(self, call: Call) -> Scope:

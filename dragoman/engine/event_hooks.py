@@ -188,6 +188,8 @@ class HookCalls:
     @property
     def is_on(self) -> bool:
         """Whether there is any hook."""
+        if not self._hooks:
+            return False
         return any(hooks.observers or hooks.transforms for hooks in self._hooks)
 
     @property

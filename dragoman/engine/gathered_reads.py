@@ -37,7 +37,8 @@ class GatheredReads:
         loop = asyncio.get_running_loop()
         wanted = _Wanted(number, after, loop.create_future())
         self._wanted.append(wanted)
-        if len(self._lanes) < _LANES:
+        # One that ended in this turn of the loop reads no more, and is still in the set.
+        if sum(not lane.done() for lane in self._lanes) < _LANES:
             lane = loop.create_task(self._read_all())
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)

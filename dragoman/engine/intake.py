@@ -229,13 +229,15 @@ class Intake:
     # Repetitions
 
     async def _key(self, call: Call, operation: SendMessage) -> bytes | None:
-        """Return the fingerprint of a message: its id and its content; None if repetitions are not
-        recognised.
+        """Return the fingerprint of a message: its key, or its id and its content; None if
+        repetitions are not recognised.
 
         A message to a task may answer a sensitive question: a fingerprint without a secret would
         let a reader of the store's file try out answers."""
         if not self._settings.engine.idempotency:
             return None
+        if call.message_key:
+            return hashlib.blake2b(call.message_key.encode(), digest_size=16).digest()
         secret = b""
         if operation.message.task_id:
             await self._store.prepare()
@@ -319,11 +321,13 @@ class Intake:
             self._store,
             self._live.bell,
             self._live.limits,
-            scope=scope,
-            task_id=task_id,
-            context_id=context_id,
-            shares=self._shares,
-            account=self._shares.account(root.who),
+            scope,
+            task_id,
+            context_id,
+            self._shares,
+            self._shares.account(root.who),
+            scope.agent,
+            (scope, task_id),
         )
         if self._shares.has_bounds:
             if self._shares.is_unmeasured(log.account):
@@ -355,7 +359,7 @@ class Intake:
             hooks.replied(stored)
             return stored
 
-        replay = Replay(operation)
+        replay = Replay([operation])
         # Counted after all other checks, and before anything is recorded.
         if self._shares.quota is not None and not root.is_counted:
             self._count(log, root, plan.tasks)

@@ -111,7 +111,9 @@ class Draft:
         self.is_light = False
 
     def lighten(self) -> None:
-        """Let go of the contents."""
+        """Let go of the contents, if they are there."""
+        if self.is_light:
+            return
         self.is_light = True
         self._history.clear()
         self._artifacts = {name: (_EMPTY, []) for name in self._artifacts}
@@ -120,17 +122,16 @@ class Draft:
         """Fold one more event; raises and changes nothing if it may not happen."""
         if isinstance(event, StatusUpdate):
             status = event.status
-            if status.state not in MOVES[self.state]:
+            state = status.state
+            if state not in MOVES[self.state]:
                 next_state(self.state, event)
-            self.state = status.state
-            self._retire_status_message()
+            self.state = state
+            if self._status.message is not None:
+                self._retire_status_message()
             self._status = status
         elif isinstance(event, ArtifactUpdate):
-            name = event.artifact.artifact_id
             if self.state.is_terminal:
                 raise TaskIsFinished(self.state)
-            if event.append and name not in self._artifacts:
-                raise InvalidAgentResponse(f"artifact {name} has no first chunk to append to")
             self._apply_artifact(event)
         else:
             self.state = next_state(self.state, event)
@@ -173,13 +174,16 @@ class Draft:
             self._history.append(self._status.message)
 
     def _apply_artifact(self, event: ArtifactUpdate) -> None:
-        artifact = event.artifact
+        artifact, artifacts = event.artifact, self._artifacts
+        name = artifact.artifact_id
+        if event.append and name not in artifacts:
+            raise InvalidAgentResponse(f"artifact {name} has no first chunk to append to")
         if self.is_light:
-            self._artifacts[artifact.artifact_id] = (_EMPTY, [])
+            artifacts[name] = (_EMPTY, [])
         elif event.append:
-            self._artifacts[artifact.artifact_id][1].extend(artifact.parts)
+            artifacts[name][1].extend(artifact.parts)
         else:
-            self._artifacts[artifact.artifact_id] = (artifact, list(artifact.parts))
+            artifacts[name] = (artifact, list(artifact.parts))
 
 
 def evolve(task: Task, event: Event) -> Task:

@@ -47,8 +47,8 @@ class EngineContext(msgspec.Struct, frozen=True):
     is_local: bool = False
 
 
-def task_key(task: TaskRow | TaskLog) -> TaskKey:
-    """Return what a task is found by."""
+def task_key(task: TaskRow) -> TaskKey:
+    """Return what a task is found by, as `TaskLog.key`."""
     return task.scope, task.task_id
 
 
@@ -156,7 +156,7 @@ class LiveTasks:
 
     def adopt(self, log: TaskLog) -> None:
         """Register a log that has no worker yet, so that no second one is made for its task."""
-        self._logs[task_key(log)] = log
+        self._logs[log.key] = log
 
     def reading(self, key: TaskKey | MessageKey) -> OpeningRead:
         """Notice if the log of a task, or the worker that a message was given to, is let go of
@@ -165,7 +165,7 @@ class LiveTasks:
 
     def drop(self, log: TaskLog) -> None:
         """Let go of a log that has no worker."""
-        key = task_key(log)
+        key = log.key
         if self._logs.get(key) is log:
             del self._logs[key]
         log.is_retired = True
@@ -179,7 +179,7 @@ class LiveTasks:
     def add(self, worker: Worker, message_key: MessageKey | None, seq: int = 1) -> None:
         """Register a worker by its task and by its message."""
         log = worker.log
-        key = task_key(log)
+        key = log.key
         self._logs[key] = log
         if log.scope.owner and key not in self._workers:
             self._of_principal[log.scope.principal] += 1
@@ -221,7 +221,7 @@ class LiveTasks:
     def forget(self, worker: Worker) -> None:
         """Let go of a worker and, unless a successor has it, of its log."""
         log = worker.log
-        key = task_key(log)
+        key = log.key
         if self._workers.get(key, worker) is worker:
             if self._workers.pop(key, None) is not None and log.scope.owner:
                 self._leave(log.scope.principal)

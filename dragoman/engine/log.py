@@ -147,34 +147,48 @@ class LogIsFull(Exception):
     """The task's log reached its limit. The text is shown to the task's caller."""
 
 
-class TaskLog:
+# A struct, because one is made for each task.
+class TaskLog(msgspec.Struct, eq=False):
     """The log of one task, written by this process under its fence."""
 
-    # Set here and not in the constructor: one is made for each task.
-    number = 0
-    fence = 0
+    _store: Store
+    _bell: Bell
+    _limits: LogLimits
+    scope: Scope
+    task_id: TaskId
+    context_id: ContextId
+    shares: Shares
+    # The caller whose account it is charged to, and the agent: turns are shared by both.
+    account: Account
+    agent: str
+    # What it is found by: tasks of two callers may have one id.
+    key: tuple[Scope, TaskId]
+    number: int = 0
+    fence: int = 0
     draft: Draft | None = None
     # The last event that happened, and the last that is durable.
-    seq = 0
+    seq: int = 0
     _position: TaskPosition | None = None
-    _status_at = 0
-    _unwritten_bytes = 0
-    _size = 0
+    _status_at: int = 0
+    _unwritten_bytes: int = 0
+    _size: int = 0
     # Whether there ever were secrets beside its events.
-    has_withheld = False
+    has_withheld: bool = False
     # What the first write carries besides its events.
     pushes: Sequence[PushConfig] = ()
-    deadline = 0
+    deadline: int = 0
     # Whether the next write sets the time of the next sweep of this task.
-    _has_alarm = False
+    _has_alarm: bool = False
     # What the next write says to the ledger.
     order: Order | None = None
-    _next_fence = 0
-    _is_writing = False
-    _is_scheduled = False
+    _next_fence: int = 0
+    _is_writing: bool = False
+    # What is being written: the batch, where the task stands after it, and its snapshot.
+    _written: tuple[LogBatch, TaskPosition, Snapshot | None] | None = None
+    _is_scheduled: bool = False
     # While held, nothing is written: whether there will be a task at all is not decided.
-    is_held = False
-    _tail_bytes = 0
+    is_held: bool = False
+    _tail_bytes: int = 0
     failure: Exception | None = None
     on_idle: Callable[[], None] | None = None
     # Called if the store refuses the task: there never was one.
@@ -186,38 +200,15 @@ class TaskLog:
     # Ends the task's code with a sentence if a transform fails.
     on_refused: Callable[[str], None] | None = None
     # Set when the engine has let go of it; its recent events may still be read.
-    is_retired = False
-
-    def __init__(
-        self,
-        store: Store,
-        bell: Bell,
-        limits: LogLimits,
-        *,
-        scope: Scope,
-        task_id: TaskId,
-        context_id: ContextId,
-        shares: Shares | None = None,
-        account: Account | None = None,
-    ) -> None:
-        self._store = store
-        self._bell = bell
-        self._limits = limits
-        self.shares = shares or Shares()
-        # The caller whose account it is charged to, and the agent: turns are shared by both.
-        self.account = account or self.shares.account(scope.principal)
-        self.agent = scope.agent
-        self.scope = scope
-        self.task_id = task_id
-        self.context_id = context_id
-        self._unwritten: list[Recorded] = []
-        self._keys: list[bytes] = []
-        self._notes: list[int] = []
-        # Secrets that the next write stores beside its events.
-        self._withheld: list[tuple[int, bytes]] = []
-        self._tail: deque[Recorded] = deque()
-        self._resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
-        self._durable: list[tuple[int, asyncio.Future[None]]] = []
+    is_retired: bool = False
+    _unwritten: list[Recorded] = []
+    _keys: list[bytes] = []
+    _notes: list[int] = []
+    # Secrets that the next write stores beside its events.
+    _withheld: list[tuple[int, bytes]] = []
+    _tail: deque[Recorded] = msgspec.field(default_factory=deque[Recorded])
+    _resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
+    _durable: list[tuple[int, asyncio.Future[None]]] = []
 
     @classmethod
     def resumed(
@@ -234,16 +225,11 @@ class TaskLog:
         draft, size = Draft(reading.task), len(reading.body)
         if size > MAX_DRAFT_BYTES:
             draft.lighten()
-        log = cls(
-            store,
-            bell,
-            limits,
-            scope=head.scope,
-            task_id=head.task_id,
-            context_id=head.context_id,
-            shares=shares,
-            account=account,
-        )
+        shares = shares or Shares()
+        account = account or shares.account(head.scope.principal)
+        scope, task_id = key = head.scope, head.task_id
+        ids = scope, task_id, head.context_id
+        log = cls(store, bell, limits, *ids, shares, account, scope.agent, key)
         log.number = head.number
         log.fence = log._next_fence = head.fence
         log.draft = draft
@@ -291,7 +277,7 @@ class TaskLog:
         """Whether the task neither has ended nor waits for its caller."""
         return self.draft is None or not self.draft.state.is_resting
 
-    def emit(self, event: Event, *, at: int = 0, withheld: bytes = b"") -> Recorded:
+    def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen. It is numbered now, written soon, and shown once it is durable.
         What is withheld is stored beside it for the code alone.
 
@@ -307,11 +293,8 @@ class TaskLog:
             size += len(withheld)
         total = self._size + size
         limits = self._limits
-        # An event that ends a log, or asks for its end, is always accepted.
-        if (seq >= limits.events or total > limits.size or self.account.is_full) and not _is_an_end(
-            event
-        ):
-            raise LogIsFull(STORE_IS_FULL if self.account.is_full else limits.reason(seq))
+        if seq >= limits.events or total > limits.size or self.account.is_full:
+            self._check_room(event, seq)
         draft = self.draft
         if draft is None:
             if not isinstance(event, Task):
@@ -320,7 +303,7 @@ class TaskLog:
         else:
             draft.apply(event)
         self._size = total
-        if total > MAX_DRAFT_BYTES and not draft.is_light:
+        if total > MAX_DRAFT_BYTES:
             draft.lighten()
         if at:
             self._status_at = at
@@ -334,6 +317,12 @@ class TaskLog:
         if not (self._is_scheduled or self.is_held):
             self._write_soon()
         return recorded
+
+    def _check_room(self, event: Event, seq: int) -> None:
+        """Raise `LogIsFull` at a limit. An event that ends a log, or asks for its end, is always
+        accepted."""
+        if not _is_an_end(event):
+            raise LogIsFull(STORE_IS_FULL if self.account.is_full else self._limits.reason(seq))
 
     def withhold(self, seq: int, body: bytes) -> None:
         """Replace what is withheld beside an earlier event; empty: forget it. Call it before the
@@ -536,19 +525,13 @@ class TaskLog:
                 batch.alarm,
                 batch.size,
             )
-        self._store.submit(
-            write, lambda error, number: self._on_written(error, number, events, standing, snapshot)
-        )
+        self._written = batch, standing, snapshot
+        self._store.submit(write, self._on_written)
 
-    def _on_written(
-        self,
-        error: Exception | None,
-        number: int,
-        events: list[Recorded],
-        standing: TaskPosition,
-        snapshot: Snapshot | None,
-    ) -> None:
+    def _on_written(self, error: Exception | None, number: int) -> None:
         self._is_writing = False
+        assert self._written is not None, "it was submitted"
+        (batch, standing, snapshot), self._written = self._written, None
         if error is not None:
             if self._position is None and self.on_void is not None:
                 self.on_void()
@@ -558,16 +541,17 @@ class TaskLog:
         self.fence = self._next_fence = max(self._next_fence, 1)
         if self._position is None:
             figures.tasks_started.add(self.scope.agent)
-        is_resting = standing.state.is_resting
+        state = standing.state
+        is_resting = state.is_resting
         if is_resting:
-            if standing.state.is_terminal:
-                figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
+            if state.is_terminal:
+                figures.tasks_ended.add(self.scope.agent, state.word)
             if activity.on and (
                 self._position is None or self._position.status_at != standing.status_at
             ):
-                activity.rested(self.agent, self.task_id, standing.state, standing.status_at)
+                activity.rested(self.agent, self.task_id, state, standing.status_at)
         self._position = standing
-        self._keep_at_hand(events)
+        self._keep_at_hand(batch)
         if self.on_recorded is not None:
             self.on_recorded()
         if is_resting and self._resting:
@@ -594,7 +578,7 @@ class TaskLog:
             self.on_idle()
 
     def _tell_resting(self, seq: int, snapshot: Snapshot | None) -> None:
-        reading = None if snapshot is None else TaskReading(seq, body=snapshot.whole())
+        reading = None if snapshot is None else snapshot.reading()
         waiting, self._resting = self._resting, []
         for after, future in waiting:
             if after > seq:
@@ -611,10 +595,14 @@ class TaskLog:
             elif not future.done():
                 future.set_result(None)
 
-    def _keep_at_hand(self, events: list[Recorded]) -> None:
+    def _keep_at_hand(self, batch: LogBatch) -> None:
         tail = self._tail
-        tail.extend(events)
-        self._tail_bytes += sum([len(recorded.body) for recorded in events])
+        tail.extend(batch.events)
+        if batch.withheld or self.transform is not None:
+            # Its size is not that of the events.
+            self._tail_bytes += sum([len(recorded.body) for recorded in batch.events])
+        else:
+            self._tail_bytes += batch.size
         while len(tail) > MAX_TAIL_EVENTS or (self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1):
             self._tail_bytes -= len(tail.popleft().body)
 

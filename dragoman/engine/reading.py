@@ -72,15 +72,15 @@ class TaskReader:
         found = await self._store.at_rest(scope, operation.task_id)
         if found is None:
             raise TaskNotFound(taskId=operation.task_id)
-        head, reading = found
-        reply = TaskReply(reading or await self.read(head), operation.history)
+        number, last, reading = found
+        reply = TaskReply(reading or await self.read_at(number, last), operation.history)
         if TRANSITIONS_URI not in call.extensions:
             return reply
         after = call.after or 0
         if after < 0:
             raise InvalidParams("is not a position", field="lastEventId")
         upto = reply.reading.seq
-        transitions = await read_transitions(self._store, head.number, after=after, upto=upto)
+        transitions = await read_transitions(self._store, number, after=after, upto=upto)
         return msgspec.structs.replace(reply, transitions=transitions)
 
     async def list(self, scope: Scope, operation: ops.ListTasks) -> TaskPage:

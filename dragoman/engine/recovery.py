@@ -33,6 +33,8 @@ logger = logging.getLogger("dragoman")
 # Seconds until a task whose disk failed is tried again.
 RETRY_AFTER = 2.0
 _CLAIM_AT_ONCE = 256
+# Claimed tasks whose logs are read at the same time.
+_LANES = 8
 
 
 class Recovery:
@@ -47,6 +49,8 @@ class Recovery:
         self._reviving: dict[TaskKey, asyncio.Task[Worker | None]] = {}
         # How often each task could not be written.
         self._retries: dict[TaskKey, int] = {}
+        # Who held the tasks that were claimed and could not be revived yet.
+        self._claimed_from: dict[TaskKey, int] = {}
         self._lapses = context.store.lapses
         # Logs that were written here when our lease ended, until it is known whose they are.
         self._doubtful: set[TaskLog] = set()
@@ -69,9 +73,14 @@ class Recovery:
             worker = None
         if worker is not None:
             return worker
-        is_known = head.holder in (0, self._store.worker)
+        return await self._revived(head, self._held_by(head))
+
+    def _held_by(self, head: TaskRow) -> int:
+        """Return whose death an attempt has to record, as `claim` tells it."""
+        if head.holder == self._store.worker:
+            return self._claimed_from.get(task_key(head), head.holder)
         # A holder that died may have had more under way than this task: it did not die alone.
-        return await self._revived(head, head.holder if is_known else -abs(head.holder))
+        return -abs(head.holder)
 
     async def _revived(self, head: TaskRow, held_by: int) -> Worker | None:
         """Start a task's code, once: concurrent callers wait for the same start."""
@@ -126,6 +135,9 @@ class Recovery:
     async def _revive(self, head: TaskRow, held_by: int) -> Worker | None:
         """Start the code of a stored task: its turn from the beginning, with its finished steps."""
         log, replay = await self._opened(head)
+        if log is not None and log.failure is not None:
+            # Given up meanwhile: an end that it has is not on record, and the task goes on.
+            raise StoreConflict("the log was given up") from log.failure
         if log is None or replay is None or log.is_over:
             return None
         if (worker := self._live.running(head.scope, head.task_id)) is not None:
@@ -193,6 +205,7 @@ class Recovery:
             counts=is_charged,
             suspected=is_suspected,
             caught=is_suspected and replay.turn_in == abs(held_by),
+            at=self._clock.now(),
         )
         log.emit(started)
         replay.apply(started)
@@ -203,7 +216,7 @@ class Recovery:
         if log.failure is not None:
             self._retry_later(log.scope, log.task_id)
         else:
-            self._retries.pop(task_key(log), None)
+            self._retries.pop(log.key, None)
 
     def _retry_later(self, scope: Scope, task_id: TaskId) -> None:
         """Resume a task that could not be written, if it is still ours: the disk may take writes
@@ -216,8 +229,9 @@ class Recovery:
                 is_resting = head is None or head.standing.state.is_resting
                 if head is None or is_resting or await self._live.is_elsewhere(head):
                     self._retries.pop(key, None)
-                    return
-                await self.worker_of(head)
+                else:
+                    await self.worker_of(head)
+                self._claimed_from.pop(key, None)
             except Exception:
                 # We hold it, so no other process will.
                 logger.exception("task %s cannot go on yet", task_id)
@@ -321,17 +335,28 @@ class Recovery:
         return count
 
     async def _revive_all(self, claimed: Sequence[tuple[TaskRow, int]]) -> None:
-        for head, held_by in claimed:
-            try:
-                # A message may have come for it since it was claimed, and started it.
-                if self._live.running(head.scope, head.task_id) is None:
-                    await self._revived(head, held_by)
-            except Exception:
-                # One task that cannot be taken over must not keep the others from going on.
-                logger.exception("task %s cannot be taken over", head.task_id)
-                self._retry_later(head.scope, head.task_id)
-            # Callers have their turn between thousands of tasks.
-            await asyncio.sleep(0)
+        waiting = iter(claimed)
+
+        async def revive_next() -> None:
+            for head, held_by in waiting:
+                await self._revive_claimed(head, held_by)
+                # Callers have their turn between thousands of tasks.
+                await asyncio.sleep(0)
+
+        # Several logs are read at once where each read is a way to another machine and back.
+        lanes = _LANES if self._store.is_far else 1
+        await asyncio.gather(*(revive_next() for _ in range(lanes)))
+
+    async def _revive_claimed(self, head: TaskRow, held_by: int) -> None:
+        try:
+            # A message may have come for it since it was claimed, and started it.
+            if self._live.running(head.scope, head.task_id) is None:
+                await self._revived(head, held_by)
+        except Exception:
+            # One task that cannot be taken over must not keep the others from going on.
+            logger.exception("task %s cannot be taken over", head.task_id)
+            self._claimed_from[task_key(head)] = held_by
+            self._retry_later(head.scope, head.task_id)
 
     async def _give_up_lost(self) -> None:
         """Let go of tasks that others took over after our lease ended, and of those that they may

@@ -1,7 +1,6 @@
 """Makes the status updates of a task, and shows its events in traces."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,11 +15,8 @@ from dragoman.telemetry.tracing import Span, Trace
 CANCELED = "The task was canceled."
 
 
-class TimedStatus(NamedTuple):
-    """A status of a task, and its time in milliseconds."""
-
-    update: StatusUpdate
-    at: int
+# A status of a task, and its time in milliseconds.
+TimedStatus = tuple[StatusUpdate, int]
 
 
 def status_update(
@@ -40,7 +36,7 @@ def status_update(
         if references:
             message = msgspec.structs.replace(message, reference_task_ids=list(references))
     status = TaskStatus(state, message, stamp(now))
-    return TimedStatus(StatusUpdate(log.task_id, log.context_id, status), now // 1000)
+    return StatusUpdate(log.task_id, log.context_id, status), now // 1000
 
 
 def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
@@ -53,7 +49,7 @@ def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
     }
     match event:
         case Task() | StatusUpdate():
-            attributes["a2a.state"] = event.status.state.name.lower()
+            attributes["a2a.state"] = event.status.state.word
             name = "a2a.task" if isinstance(event, Task) else "a2a.status"
         case ArtifactUpdate():
             attributes["a2a.artifact.append"] = event.append
@@ -80,7 +76,7 @@ def relayed_status(log: TaskLog, status: TaskStatus, metadata: Metadata | None) 
         )
     own = TaskStatus(status.state, message, stamp(now))
     update = StatusUpdate(log.task_id, log.context_id, own, metadata or {})
-    return TimedStatus(update, now // 1000)
+    return update, now // 1000
 
 
 def turn_span(log: TaskLog, turn: int, attempt: int) -> Span | None:
@@ -103,6 +99,6 @@ def observe(span: Span, log: TaskLog, event: Event) -> None:
     if tracing.per_event:
         trace_event(log, event, span.trace)
     elif isinstance(event, StatusUpdate):
-        span.event("a2a.status", {"a2a.state": event.status.state.name.lower()})
+        span.event("a2a.status", {"a2a.state": event.status.state.word})
     elif isinstance(event, ArtifactUpdate):
         span.event("a2a.artifact")

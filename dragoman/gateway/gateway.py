@@ -74,7 +74,7 @@ class Gateway:
         self.settings = settings
         self.audit = audit
         self._is_local = is_local
-        self.joined = JoinedAgents(settings.gateway.heartbeat_interval)
+        self.joined = JoinedAgents(store, settings.gateway.heartbeat_interval)
         self._http = Egress(
             allow=settings.egress.allow,
             allow_private=settings.egress.allow_private or (is_local and not settings.ways()),

@@ -16,6 +16,7 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.gateway.joined_agents import JoinedAgents
+from dragoman.gateway.sibling_tunnels import PATH as SIBLINGS
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import BY_REQUEST, Access, Routes
@@ -59,6 +60,10 @@ class JoinEndpoint:
     def add_to(self, routes: Routes) -> None:
         """Take connections."""
         routes.add(PATH, self.answer, Access.CALLER, BY_REQUEST)
+        routes.add(f"{SIBLINGS}*", self._lead_sibling, Access.PUBLIC)
+
+    async def _lead_sibling(self, request: HttpRequest) -> None:
+        await self._agents.siblings.answer(request, self._streams)
 
     async def answer(self, request: HttpRequest) -> None:
         """Make a request a tunnel."""
@@ -91,6 +96,7 @@ class JoinEndpoint:
         if self._open.get(principal, 0) >= MOST_TUNNELS:
             raise RateLimited(f"{MOST_TUNNELS} tunnels are open; close one first")
         joined = JoinedConnection(self, wire, request.caller)
+        joined.reached_at = _reached_at(request)
         # Raises if there are too many.
         self._streams.add(joined, request.pass_)
         if not switch(head, wire):
@@ -103,7 +109,7 @@ class JoinEndpoint:
     async def welcome(self, hello: Hello, joined: "JoinedConnection") -> None:
         """Register the agent at the other end and tell it so; or why not."""
         try:
-            agent = await self._agents.join(hello, joined.caller, joined.tunnel)
+            agent = await self._agents.join(hello, joined.caller, joined.tunnel, joined.reached_at)
             workers = [
                 str(one.number) for one in await self._store.workers() if one.state == "live"
             ]
@@ -140,8 +146,9 @@ class JoinedConnection:
         self.caller = caller
         self.tunnel = Tunnel(wire, self._heard)
         wire.receiver = self
-        # The name that leads here, once it does.
+        # The name that leads here, once it does, and where the agent found this process.
         self.host = ""
+        self.reached_at = ""
         self._welcoming: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._hurry = loop.call_later(HELLO_WITHIN, wire.close, "there was no HELLO in time")
@@ -181,6 +188,13 @@ class JoinedConnection:
 
     def keep_alive(self, quiet_since: float) -> None:
         """The wire does that by itself."""
+
+
+def _reached_at(request: HttpRequest) -> str:
+    """Return the address of this process to which a connection was made."""
+    host, port = request.scope["server"] or ("", None)
+    named = f"[{host}]" if ":" in host else host
+    return f"{request.scope['scheme']}://{named}:{port}" if host and port else ""
 
 
 async def _refuse(request: HttpRequest, status: int, text: bytes) -> None:

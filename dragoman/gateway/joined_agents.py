@@ -10,15 +10,18 @@ import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Sequence
 
 from dragoman.egress.tunnels import JOINED, is_joined
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied
-from dragoman.gateway.registry.registered import Registered
+from dragoman.gateway.registry.registered import Registered, TunnelEnd
 from dragoman.gateway.registry.registration import MOST_ADDRESSES, Registration
 from dragoman.gateway.registry.registry import Registry
+from dragoman.gateway.sibling_tunnels import SiblingTunnels
 from dragoman.model.identity import Caller, Principal
 from dragoman.security.keys.key_scopes import allows
+from dragoman.stores.interface.gateway import GatewayStore
 from dragoman.tunnels.frames import Hello
 from dragoman.tunnels.tunnel import NoStream, Tunnel
 
@@ -27,13 +30,29 @@ logger = logging.getLogger("dragoman")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _INSTANCE = re.compile(r"[0-9a-f]{8,40}")
 VERSION = 1
+# Ends of tunnels that the registry knows of one agent, the latest ones.
+MOST_ENDS = 64
+# Seconds for which an end that led nowhere is not tried again, after which the registry is asked
+# again while an agent is waited for, and for which an agent that left may be back.
+_DEAD_FOR, _LOOK_AGAIN, _DEPARTED_AFTER = 0.4, 0.1, 5.0
 
 
 class JoinedAgents:
     """The tunnels of a gateway's process, by the names that lead into them."""
 
-    def __init__(self, heartbeat_interval: float) -> None:
+    def __init__(self, store: GatewayStore, heartbeat_interval: float) -> None:
         self.registry: Registry
+        self._store = store
+        self.siblings = SiblingTunnels(store, self._open_own, self._has)
+        # Tunnels that lead to other processes of the gateway, which have one of the agent; what is
+        # being dialled, and until when an end is known to lead nowhere.
+        self._by_siblings: dict[str, list[Tunnel]] = {}
+        self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._dead_ends: dict[TunnelEnd, float] = {}
+        # Of agents, by the ending of their names.
+        self._ids: dict[str, str] = {}
+        # By the host: removes an end from the registry, unless its tunnel is soon back.
+        self._departures: dict[str, asyncio.Task[None]] = {}
         # Seconds between two signs of life that are recorded of an agent that is connected.
         self._beat_every = heartbeat_interval / 3
         self.tunnels: dict[str, list[Tunnel]] = {}
@@ -54,31 +73,83 @@ class JoinedAgents:
         try:
             async with asyncio.timeout(within):
                 while not self._open(host, protocol):
-                    await self._arrivals.setdefault(host, asyncio.Event()).wait()
+                    await self._arrived(host)
         except TimeoutError:
             return False
         return True
 
     def _open(self, host: str, protocol: asyncio.Protocol) -> bool:
-        for tunnel in sorted(self.tunnels.get(host, ()), key=len):
-            with contextlib.suppress(NoStream):
-                tunnel.open(protocol)
-                return True
-        return False
+        return self._open_own(host, protocol) or _open(self._by_siblings.get(host, ()), protocol)
 
-    async def join(self, hello: Hello, caller: Caller, tunnel: Tunnel) -> Registered:
+    def _open_own(self, host: str, protocol: asyncio.Protocol) -> bool:
+        """Open a stream in a tunnel that ends here."""
+        return _open(self.tunnels.get(host, ()), protocol)
+
+    def _has(self, host: str) -> bool:
+        return bool(self.tunnels.get(host))
+
+    async def _arrived(self, host: str) -> None:
+        """Wait until a tunnel of an agent is there, by another process if one has it."""
+        arrival = self._arrivals.setdefault(host, asyncio.Event())
+        if host not in self._dialling and (ends := self._ends(host)):
+            task = asyncio.get_running_loop().create_task(self._dial(host, ends))
+            self._dialling[host] = task
+            task.add_done_callback(lambda _: self._dialling.pop(host, None))
+        # The registry may name another end meanwhile.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_AGAIN):
+                await arrival.wait()
+
+    def _ends(self, host: str) -> list[TunnelEnd]:
+        """Return where tunnels of an agent end in other processes, as far as is known."""
+        now, own = time.monotonic(), self._store.worker
+        for end in [end for end, until in self._dead_ends.items() if until <= now]:
+            del self._dead_ends[end]
+        agent = self._agent_at(host)
+        ends = () if agent is None else agent.tunnels
+        return [
+            end
+            for end in ends
+            if end.host == host and end.worker != own and end not in self._dead_ends
+        ]
+
+    async def _dial(self, host: str, ends: Sequence[TunnelEnd]) -> None:
+        for end in reversed(ends):
+            tunnel = await self.siblings.dial(end, lambda lost: self._sibling_lost(host, lost))
+            if tunnel is not None:
+                self._by_siblings.setdefault(host, []).append(tunnel)
+                self._tell_arrival(host)
+                return
+            self._dead_ends[end] = time.monotonic() + _DEAD_FOR
+
+    def _sibling_lost(self, host: str, tunnel: Tunnel) -> None:
+        left = [one for one in self._by_siblings.get(host, ()) if one is not tunnel]
+        if left:
+            self._by_siblings[host] = left
+        else:
+            self._by_siblings.pop(host, None)
+
+    def _tell_arrival(self, host: str) -> None:
+        if (arrival := self._arrivals.pop(host, None)) is not None:
+            arrival.set()
+
+    async def join(
+        self, hello: Hello, caller: Caller, tunnel: Tunnel, reached_at: str = ""
+    ) -> Registered:
         """Lead a name into a tunnel, and register the agent behind it, or know it again; raises
-        `A2AError` for one that may not join."""
+        `A2AError` for one that may not join. `reached_at`: where the agent found this process."""
         _check(hello)
         place = _place(hello.name, caller.principal)
         host = f"{hello.instance}{place}"
         self.tunnels.setdefault(host, []).append(tunnel)
-        if (arrival := self._arrivals.pop(host, None)) is not None:
-            arrival.set()
+        self._tell_arrival(host)
+        if (departure := self._departures.pop(host, None)) is not None:
+            departure.cancel()
         try:
             async with self._alone(place):
                 agent = await self._registered(caller, place, f"http://{host}/")
                 agent = await self.registry.heartbeat(agent.id, "online", owner=agent.owner)
+                await self._tell_siblings(agent, TunnelEnd(host, self._store.worker, reached_at))
         except BaseException:
             self.leave(host, tunnel)
             raise
@@ -86,6 +157,33 @@ class JoinedAgents:
             loop = asyncio.get_running_loop()
             self._beating[host] = loop.create_task(self._beat(agent.id, agent.owner))
         return agent
+
+    async def _tell_siblings(self, agent: Registered, end: TunnelEnd) -> None:
+        """Have the registry say that a tunnel of an agent ends here."""
+        if not end.url or end in agent.tunnels:
+            return
+        live = {one.number for one in await self._store.workers() if one.state == "live"}
+
+        def change(known: list[TunnelEnd]) -> list[TunnelEnd]:
+            others = [one for one in known if one.worker in live]
+            kept = [one for one in others if (one.host, one.worker) != (end.host, end.worker)]
+            return [*kept, end][-MOST_ENDS:]
+
+        await self.registry.set_tunnels(agent.id, change)
+
+    async def _depart(self, host: str) -> None:
+        """Have the registry say that no tunnel of an agent ends here any more."""
+        await asyncio.sleep(_DEPARTED_AFTER)
+        self._departures.pop(host, None)
+        agent, worker = self._agent_at(host), self._store.worker
+        if agent is None:
+            return
+
+        def change(known: list[TunnelEnd]) -> list[TunnelEnd]:
+            return [one for one in known if (one.host, one.worker) != (host, worker)]
+
+        with contextlib.suppress(A2AError):
+            await self.registry.set_tunnels(agent.id, change)
 
     @contextlib.asynccontextmanager
     async def _alone(self, place: str) -> AsyncGenerator[None]:
@@ -122,14 +220,28 @@ class JoinedAgents:
     def _known(self, owner: Principal, place: str) -> Registered | None:
         """Return the agent of an owner that joined under a name before."""
         for agent in self.registry.all():
-            if agent.owner == owner and agent.url.partition("://")[2].rstrip("/").endswith(place):
+            if agent.owner == owner and _host(agent.url).endswith(place):
                 return agent
         return None
 
+    def _agent_at(self, host: str) -> Registered | None:
+        """Return the agent that a name leads to."""
+        place = host[host.find(".") :]
+        agent = self.registry.get(self._ids.get(place, ""))
+        if agent is None or not _host(agent.url).endswith(place):
+            all_ = self.registry.all()
+            agent = next((one for one in all_ if _host(one.url).endswith(place)), None)
+            if agent is not None:
+                self._ids[place] = agent.id
+        return agent
+
     def is_absent(self, url: str) -> bool:
-        """Tell whether an address leads into a tunnel that is not there."""
-        host = url.partition("://")[2].rstrip("/")
-        return is_joined(host) and not self.tunnels.get(host)
+        """Tell whether an address leads into a tunnel that is not there, and that no other process
+        of the gateway has."""
+        host = _host(url)
+        if not is_joined(host) or host in self.tunnels or host in self._by_siblings:
+            return False
+        return not self._ends(host)
 
     def leave(self, host: str, tunnel: Tunnel) -> None:
         """A tunnel is gone."""
@@ -137,10 +249,13 @@ class JoinedAgents:
         if left:
             self.tunnels[host] = left
             return
-        self.tunnels.pop(host, None)
+        if self.tunnels.pop(host, None) is None:
+            return
+        self.siblings.gone(host)
         beating = self._beating.pop(host, None)
         if beating is not None:
             beating.cancel()
+            self._departures[host] = asyncio.get_running_loop().create_task(self._depart(host))
 
     async def _beat(self, id: str, owner: Principal) -> None:
         """Record that an agent is there: other processes of the gateway have no tunnel of it and
@@ -154,16 +269,32 @@ class JoinedAgents:
                 logger.debug("a joined agent's sign of life was not recorded: %s", error)
 
     async def close(self) -> None:
-        """Stop recording signs of life."""
-        beating = list(self._beating.values())
+        """Stop recording signs of life, and close connections to other processes."""
+        running = [*self._beating.values(), *self._dialling.values(), *self._departures.values()]
         self._beating.clear()
-        for task in beating:
+        for task in running:
             task.cancel()
-        await asyncio.gather(*beating, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
+        for tunnel in [one for some in self._by_siblings.values() for one in some]:
+            tunnel.wire.close("")
+        await self.siblings.close()
 
     def host_of(self, hello: Hello, caller: Caller) -> str:
         """Return the name that leads into the tunnels of an agent."""
         return f"{hello.instance}{_place(hello.name, caller.principal)}"
+
+
+def _open(tunnels: Sequence[Tunnel], protocol: asyncio.Protocol) -> bool:
+    """Open a stream in the tunnel that has the fewest; tell whether one takes it."""
+    for tunnel in sorted(tunnels, key=len):
+        with contextlib.suppress(NoStream):
+            tunnel.open(protocol)
+            return True
+    return False
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].rstrip("/")
 
 
 def _check(hello: Hello) -> None:

@@ -4,6 +4,9 @@ The order matters. What costs least comes first: the form of the head, our own l
 address; then the caller, its permissions and its rates. The body is read only after that.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from dragoman.config import Settings
 from dragoman.errors import Overloaded, PermissionDenied, RateLimited
 from dragoman.http.admission import Admission
@@ -72,18 +75,18 @@ class AccessControl:
         route = routes.find_for(request)
         await self._let_in(request, route, routes)
 
-    async def answer_known(self, request: HttpRequest, routes: Routes) -> None:
+    def answer_known(self, request: HttpRequest, routes: Routes) -> Coroutine[Any, Any, None]:
         """Have a request answered whose head was let in before on the same connection, if that
         still holds; otherwise it is judged as if it were the first."""
         verdict, pass_ = request.verdict, request.pass_
         is_good = pass_ is None or (self._keeper is not None and self._keeper.holds(pass_))
-        if not isinstance(verdict, RouteVerdict) or not is_good:
+        if not is_good or not isinstance(verdict, RouteVerdict):
             request.reconsider()
-            await self.answer(request, routes)
-            return
+            return self.answer(request, routes)
         request.extra = verdict.headers
-        request.watched.route = verdict.route.name
-        await self._enter(request, verdict.route)
+        route = verdict.route
+        request.watched.route = route.name
+        return self._enter(request, route)
 
     async def _let_in(self, request: HttpRequest, route: Route, routes: Routes) -> None:
         """Have a request with a good head answered, if its route is open to its caller."""
@@ -112,45 +115,47 @@ class AccessControl:
         """Have a request answered whose caller is known or can be authenticated, as far as load,
         rates and permissions allow."""
         # Made inside this process for another request, which was counted.
-        is_part = self._limits.has_rates and "is_part" in request.state
+        limits, admission = self._limits, self.admission
+        has_rates = limits.has_rates
+        is_part = has_rates and "is_part" in request.state
         try:
-            if self.admission is not None:
-                self._admit(request, self.admission)
-            if self._limits.is_shared:
-                await self._limits.prepare_address(request.address)
+            if admission is not None and not request.state.get("is_admitted"):
+                self._admit(request, admission)
+            if limits.is_shared:
+                await limits.prepare_address(request.address)
             if route.access is Access.PUBLIC:
-                self._limits.arrive(request.address)
+                limits.arrive(request.address)
                 await route.answer(request)
                 return
             if self._keeper is None:
-                if not is_part:
+                if has_rates and not is_part:
                     # There are no failures to count where no caller shows a credential.
-                    self._limits.arrive(request.address, is_known=True)
+                    limits.arrive(request.address, is_known=True)
             else:
                 known = request.pass_ or self._keeper.remembered(request.evidence)
                 if not is_part:
-                    self._limits.arrive(request.address, is_known=known is not None)
+                    limits.arrive(request.address, is_known=known is not None)
                 # A pass that the request has already was judged for this route.
                 if request.pass_ is None and not await self._authenticate(
                     request, route, self._keeper, known
                 ):
                     return
             agent = request.header(SOURCE_AGENT) if SOURCE_AGENT in request.headers else None
-            if self._limits.is_shared:
-                await self._limits.prepare(request.caller, agent, request.address)
-            room = self._limits.admit(request.caller, agent, request.address, is_part)
+            if limits.is_shared:
+                await limits.prepare(request.caller, agent, request.address)
+            room = limits.admit(request.caller, agent, request.address, is_part)
         except Overloaded as error:
             await self._refuse_later(request, route, error)
             return
         request.room = room
         if request.verdict is None and self._is_lasting(request, route):
             request.verdict = RouteVerdict(route, request.extra)
-        if rates := room.headers:
-            request.extra = [*request.extra, *rates]
+        if has_rates:
+            request.extra = [*request.extra, *room.headers]
         self._shares.saw(room.key)
         try:
-            if self.admission is not None:
-                self.admission.identify(request.scope.get("client"), room.key)
+            if admission is not None:
+                admission.identify(request.scope.get("client"), room.key)
             await route.answer(request)
         finally:
             room.leave()
@@ -164,13 +169,12 @@ class AccessControl:
         return self._keeper is None or self._keeper.remembered(request.evidence) is pass_
 
     def _admit(self, request: HttpRequest, admission: Admission) -> None:
-        """Refuse a request in overload, unless its connection decided about it."""
+        """Refuse a request in overload; its connection has not decided about it."""
         state = request.state
-        if state.get("is_admitted"):
-            return
-        is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in request.headers
         ticket = admission.enter(
-            request.scope.get("client"), is_preferred=is_preferred, came_at=state.get("came_at")
+            request.scope.get("client"),
+            is_preferred=request.is_preferred,
+            came_at=state.get("came_at"),
         )
         if ticket is None:
             raise Overloaded

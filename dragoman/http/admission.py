@@ -10,7 +10,7 @@ for long. In overload callers with the most open requests are refused first.
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 
 from dragoman.http.limits import network
@@ -53,8 +53,8 @@ _AT_ONCE = 8
 _MAX_KNOWN = 16_384
 
 Clock = Callable[[], float]
-# After which sample a request began, and what it counts for; None: it was not looked up.
-Ticket = tuple[int, object]
+# Among which requests one counts, by caller, and for whom; None: that was not looked up.
+Ticket = tuple[dict[object, int], object]
 
 
 class Admission:
@@ -69,7 +69,7 @@ class Admission:
         self.most = float(MOST)
         self.under_way = 0
         # For figures.
-        self.admitted = 0
+        self._admitted = 0
         self.refused = 0
 
         self._is_watching = False
@@ -79,11 +79,11 @@ class Admission:
         # written at once: few of them cost little.
         self._begun = 0
         self.at_once = 0.0
-        # How many samples there were; and the requests under way by caller, in all and since each
-        # sample for which they count, the oldest first.
-        self._samples = 0
-        self._of: Counter[object] = Counter()
-        self._since: deque[Counter[object]] = deque([Counter()], SAMPLES_UNDER_WAY)
+        # The requests under way by caller: in all, as far as callers were looked up; those since
+        # the last sample, and since each for which they count, the oldest first.
+        self._of: dict[object, int] = {}
+        self._latest: dict[object, int] = {}
+        self._since = deque([self._latest], SAMPLES_UNDER_WAY)
         # Whether turns are being timed, and what the last ones took.
         self._is_timing = False
         self._took: float | None = None
@@ -115,25 +115,35 @@ class Admission:
         elif self._begun >= MOST:
             return self._refuse()
         self._begun += 1
-        self.admitted += 1
         self.under_way += 1
-        self._of[who] += 1
-        self._since[-1][who] += 1
-        return self._samples, who
+        latest = self._latest
+        latest[who] = latest.get(who, 0) + 1
+        if who is not None:
+            self._of[who] = self._of.get(who, 0) + 1
+        return latest, who
+
+    @property
+    def admitted(self) -> int:
+        """How many requests could begin so far."""
+        return self._admitted + self._begun
 
     def end(self, ticket: Ticket) -> None:
         """A request has its whole answer, or its caller is gone."""
-        sample, who = ticket
-        age = self._samples - sample
-        if age < len(self._since):
-            self._since[-1 - age][who] -= 1
+        counted, who = ticket
+        # None: it counts as under way no more.
+        if count := counted.get(who):
+            counted[who] = count - 1
             self._leave(who, 1)
 
     def _leave(self, who: object, count: int) -> None:
         self.under_way -= count
-        self._of[who] -= count
-        if not self._of[who]:
-            self._of.pop(who)
+        if who is None:
+            return
+        left = self._of[who] - count
+        if left:
+            self._of[who] = left
+        else:
+            del self._of[who]
 
     def who(self, connection: object) -> object:
         """Return what the requests of a connection count for: its caller once it is identified,
@@ -182,10 +192,13 @@ class Admission:
 
     def _sample_again(self) -> None:
         if len(self._since) == SAMPLES_UNDER_WAY:
-            for who, count in self._since[0].items():
-                self._leave(who, count)
-        self._since.append(Counter())
-        self._samples += 1
+            oldest = self._since[0]
+            for who, count in oldest.items():
+                if count:
+                    self._leave(who, count)
+            oldest.clear()
+        self._latest = {}
+        self._since.append(self._latest)
         self._due, self._worked = self._now() + SAMPLE, self._work()
         loop = asyncio.get_running_loop()
         loop.call_later(SAMPLE, self._sample)
@@ -215,6 +228,7 @@ class Admission:
             late = max(min(late, self._work() - self._worked - SAMPLE), late * _STILL)
             self._detect_overload(now, late, took)
         if self.is_overloaded or self._begun or self.under_way:
+            self._admitted += self._begun
             self._begun = 0
             self._was_full = False
             self.at_once = self.refused + _AT_ONCE * self.most

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from dragoman.config import Settings
 from dragoman.http.admission import Admission
 from dragoman.http.deadlines import Deadlines
-from dragoman.http.grpc.pipes import Pipes
+from dragoman.http.grpc.front import GrpcFront
 from dragoman.http.known_heads import HeadTotal
 from dragoman.http.refusals.delayed import DelayedRefusals
 from dragoman.http.refusals.limited_callers import LimitedCallers
@@ -100,7 +100,7 @@ class Connections:
         self.refusals = refusals or LimitedCallers()
         self.delayed = DelayedRefusals()
         # Takes connections of HTTP/2; None: there is no gRPC here. Ports that take nothing else.
-        self.pipes: Pipes | None = None
+        self.grpc: GrpcFront | None = None
         self.grpc_ports: frozenset[int] = frozenset()
         # Whether requests with a head that was read before skip the parser; tests turn it off.
         self.keeps_heads = True

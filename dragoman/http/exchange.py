@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from dragoman.telemetry import logs
@@ -37,6 +38,34 @@ def head_lines(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | N
     if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
         return None
     return _LINES[status] + head
+
+
+class Flow(FlowControl):
+    """Whether a connection is read and written at present. Unlike uvicorn's, it makes what waits
+    for a slow reader when there is one: most connections never have it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.read_paused = self.write_paused = False
+        self._is_writable: asyncio.Event | None = None
+
+    async def drain(self) -> None:
+        """Wait until the reader has taken most of what was written."""
+        if self.write_paused:
+            if self._is_writable is None:
+                self._is_writable = asyncio.Event()
+            await self._is_writable.wait()
+
+    def pause_writing(self) -> None:
+        """The reader does not take what is written."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """The reader has taken most of it."""
+        self.write_paused = False
+        if self._is_writable is not None:
+            self._is_writable.set()
+            self._is_writable = None
 
 
 class AnswerTransport(Protocol):
@@ -66,45 +95,34 @@ class KnownRequest(Protocol):
         ...
 
 
-class Exchange:
+# A struct, because one is made for each request.
+class Exchange(msgspec.Struct, eq=False):
     """One request and its answer."""
 
-    # Set here and not in the constructor: one is made for each request.
-    keep_alive = True
-    waiting_for_100_continue = False
-    disconnected = False
-    # Set when there is something to receive; made by the first that waits.
-    _news: asyncio.Event | None = None
-    response_started = False
-    response_complete = False
+    scope: dict[str, Any]
+    # What the connection and the app tell each other about this request.
+    state: dict[str, Any]
+    transport: AnswerTransport
+    flow: FlowControl
+    _on_response: Callable[[], None]
+    # What has come of the body and was not given to the app, whether more will come, and whether
+    # there is something to receive.
+    body: bytes = b""
+    more_body: bool = True
+    _has_news: bool = False
+    keep_alive: bool = True
+    waiting_for_100_continue: bool = False
+    disconnected: bool = False
+    # Those who wait until there is something to receive; None: nobody ever did.
+    _waiting: list[asyncio.Future[None]] | None = None
+    response_started: bool = False
+    response_complete: bool = False
     # Whether the answer is chunked, once that is known.
     is_chunked: bool | None = None
     # Bytes that are still to come of an answer with a length.
-    _left = 0
+    _left: int = 0
     # Has the connection know the head of the request; None: it is not one to be known.
     keep: "Callable[[KnownRequest], None] | None" = None
-
-    def __init__(
-        self,
-        scope: dict[str, Any],
-        state: dict[str, Any],
-        transport: AnswerTransport,
-        flow: FlowControl,
-        on_response: Callable[[], None],
-        whole_body: bytes | None = None,
-    ) -> None:
-        """`whole_body`: all of it has come, if it has."""
-        self.scope = scope
-        # What the connection and the app tell each other about this request.
-        self.state = state
-        self.transport = transport
-        self.flow = flow
-        self._on_response = on_response
-        # What has come of the body and was not given to the app, and whether more will come.
-        self.body = whole_body or b""
-        self.more_body = whole_body is None
-        # Whether there is something to receive.
-        self._has_news = whole_body is not None
 
     # The request
 
@@ -116,8 +134,13 @@ class Exchange:
     def wake(self) -> None:
         """There is something to receive: a piece, the end, that the caller is gone."""
         self._has_news = True
-        if self._news is not None:
-            self._news.set()
+        if self._waiting:
+            self._wake_all(self._waiting)
+
+    def _wake_all(self, waiting: list[asyncio.Future[None]]) -> None:
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def disconnect(self) -> None:
         """The caller is gone, or is treated as if it were."""
@@ -129,12 +152,16 @@ class Exchange:
         """Whether there is nothing more to receive."""
         return self.disconnected or self.response_complete
 
-    def take_body(self) -> bytes | None:
-        """Return the whole body if all of it has come and none was taken; None: receive it."""
+    def take_body(self, most: int) -> bytes | None:
+        """Return the whole body if all of it has come, none was taken, and it has no more bytes
+        than this; None: receive it."""
         if self.more_body or not self._has_news or self.disconnected or self.response_complete:
             return None
+        body = self.body
+        if len(body) > most:
+            return None
         self._has_news = False
-        body, self.body = self.body, b""
+        self.body = b""
         return body
 
     async def receive(self) -> dict[str, Any]:
@@ -145,15 +172,24 @@ class Exchange:
         if not self._is_over:
             self.flow.resume_reading()
         while not (self._has_news or self._is_over):
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            await self._wait()
         if self._is_over:
             return {"type": "http.disconnect"}
         self._has_news = False
         body, self.body = self.body, b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def _wait(self) -> None:
+        """Wait until there is something to receive. Not by an event, which takes a kilobyte: every
+        open stream waits here for its reader to leave."""
+        if self._waiting is None:
+            self._waiting = []
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            self._waiting.remove(future)
 
     # The answer
 
@@ -175,6 +211,8 @@ class Exchange:
     async def _fail(self) -> None:
         if self.response_started:
             self.transport.close()
+            # What is unsent is not waited for.
+            self._on_response()
             return
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),
@@ -202,7 +240,10 @@ class Exchange:
         self.waiting_for_100_continue = False
         self.response_started = True
         self.transport.write(answer)
-        self._complete()
+        self.response_complete = self._has_news = True
+        if self._waiting:
+            self._wake_all(self._waiting)
+        self._on_response()
         return True
 
     async def send(self, message: Any) -> None:

@@ -89,11 +89,12 @@ class KnownHeads:
     def find(self, data: bytes) -> tuple[KnownRequest, bytes] | None:
         """Return what answered a request with the same head, and the body of this one; None: it is
         not one whole request with a known head."""
-        if self._last is not None and len(data) == self._last_length:
-            head = self._last_head
-            if data.startswith(head):
-                # One that is repeated is as long each time.
-                return self._last, data[len(head) :]
+        last, head = self._last, self._last_head
+        if last is not None and len(data) == self._last_length and data.startswith(head):
+            # One that is repeated is as long each time.
+            return last, data[len(head) :]
+        if not self._known:
+            return None
         whole = whole_request(data)
         known = None if whole is None else self._known.get(whole.key)
         if whole is None or known is None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NoReturn
 
+import msgspec
+
 from dragoman.config import Settings
 from dragoman.config.formats import read_rate
 from dragoman.errors import RateLimited
@@ -29,24 +31,19 @@ _MAX_NAME = 256
 _SOME_SECONDS = 1.0
 
 
-class Room:
+class Room(msgspec.Struct, eq=False):
     """What one request takes of its caller's share; `leave` gives it back."""
 
-    __slots__ = ("_agent", "_has_stream", "_held", "_is_counted", "_limits", "_place", "key")
-
-    def __init__(
-        self, limits: "CallerLimits", key: Who, place: str, agent: str | None, *, is_counted: bool
-    ) -> None:
-        self._limits = limits
-        self._place = place
-        self._agent = agent
-        # Whether it counts among the requests of its caller.
-        self._is_counted = is_counted
-        self._has_stream = False
-        # Bytes that it keeps in memory.
-        self._held = 0
-        # What it counts for: a principal, or the address of callers without authentication.
-        self.key = key
+    _limits: "CallerLimits"
+    # What it counts for: a principal, or the address of callers without authentication.
+    key: Who
+    _place: str
+    _agent: str | None
+    # Whether it counts among the requests of its caller.
+    _is_counted: bool
+    _has_stream: bool = False
+    # Bytes that it keeps in memory.
+    _held: int = 0
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -189,18 +186,19 @@ class CallerLimits:
         Callers without authentication count by their address. `is_part`: of one that was counted,
         so no rate counts it again."""
         place = network(address)
-        key = _who(caller, place)
+        is_authenticated = caller.authenticated
+        key = caller.principal if is_authenticated else place
         if agent is not None:
             agent = agent[:_MAX_NAME]
-        if not is_part and (self._agents is not None or self._callers is not None):
+        if self.has_rates and not is_part:
             self._take(key, place, agent)
-        is_counted = caller.authenticated or not is_shared(place)
+        is_counted = is_authenticated or not is_shared(place)
         if is_counted:
             count = self._requests.get(key, 0)
             if count >= self._most_requests:
                 self._refuse(_SOME_SECONDS, self.headers(key, place, agent))
             self._requests[key] = count + 1
-        return Room(self, key, place, agent, is_counted=is_counted)
+        return Room(self, key, place, agent, is_counted)
 
     def _take(self, key: Who, place: str, agent: str | None) -> None:
         now = self._now()
@@ -373,6 +371,7 @@ def network(address: str) -> str:
     return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
 
 
+@functools.lru_cache(4096)
 def is_shared(place: str) -> bool:
     """Tell whether an address may be that of many callers: this machine, which may run a proxy that
     the settings do not name, or no address at all."""

@@ -24,8 +24,8 @@ from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
-from dragoman.http.exchange import Exchange, KnownRequest
-from dragoman.http.grpc.pipes import PREFACE, Pipe, PipeOrigin
+from dragoman.http.exchange import Exchange, Flow, KnownRequest
+from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
     BAD_LENGTH,
@@ -62,6 +62,9 @@ class SwitchedProtocol(asyncio.Protocol):
     """A protocol that a connection is given to; it says when the connection is gone."""
 
     on_lost: Callable[[Exception | None], None] | None
+
+
+_UNUSED: deque[Any] = deque(maxlen=0)
 
 
 class _EndOfReading(Exception):
@@ -106,6 +109,8 @@ class HttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        # The base class's own line of requests, which is not used here.
+        self.pipeline = _UNUSED
         self._all = connections
         self.address = ""
         self._extensions: dict[str, Any] | None = None
@@ -115,13 +120,13 @@ class HttpProtocol(HttpToolsProtocol):
         # The request that was read last, the one that is being answered, and those between them.
         self._exchange: Exchange | None = None
         self._running: Exchange | None = None
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: list[Exchange] = []
         self._heads = KnownHeads(connections.known_heads)
         # Nothing more is read as a request; bytes that were dropped since.
         self._is_deaf = False
         self._discarded = 0
         # Since it turned out to speak HTTP/2; and what came before that was certain.
-        self._pipe: Pipe | None = None
+        self._grpc: GrpcConnection | None = None
         self._preface = b""
         # Since another protocol has the connection.
         self._is_switched = False
@@ -152,6 +157,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
         """A caller has connected, and shaken hands where there is TLS."""
         super().connection_made(transport)
+        self.flow = Flow(transport)
         self.address = self.client[0] if self.client else ""
         certificate: bytes | None = None
         if self.scheme == "https":
@@ -220,14 +226,16 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._refusals.waiting and self._refusals.postpone(data):
             return
-        if self._is_new and self._all.pipes is not None:
+        if self._is_new and self._all.grpc is not None:
             data = self._preface + data
-            if self._is_piped(data):
+            if self._is_grpc(data):
                 return
         try:
             if self._phase == IDLE:
                 is_first, self._is_new = self._is_new, False
-                if not self._is_answering and self._ends_unread(data):
+                running = self._running
+                is_free = running is None or running.response_complete
+                if is_free and not self._waiting and self._ends_unread(data):
                     return
                 self._phase = HEAD
                 self._raw.begin()
@@ -245,32 +253,41 @@ class HttpProtocol(HttpToolsProtocol):
     def _ends_unread(self, data: bytes) -> bool:
         """Refuse a plain request, or give one with a known head to what answers it, and tell
         whether this was one: then it need not be parsed."""
-        is_active = self._early.is_active
-        if is_active and (refused := self._early.unread(data)) is not None:
+        early = self._early
+        is_active = early.is_active
+        if is_active and (refused := early.unread(data)) is not None:
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True
-        if not self._heads or (found := self._heads.find(data)) is None:
+        if (found := self._heads.find(data)) is None:
             return False
         # In overload one that waited for its turn too long is not begun.
         state: dict[str, Any] = {"came_at": time.monotonic()}
         if is_active:
-            if not self._early.has_ticket:
+            if not early.has_ticket:
                 # It was not judged: its head is looked at.
                 return False
-            state |= {"is_admitted": True, "ticket": self._early.take_ticket()}
+            state |= {"is_admitted": True, "ticket": early.take_ticket()}
         known, body = found
         self.deadlines.read_by = NEVER
+        # Its whole body has come.
         exchange = Exchange(
-            known.scope, state, self.transport, self.flow, self.on_response_complete, body
+            known.scope,
+            state,
+            self.transport,
+            self.flow,
+            self.on_response_complete,
+            body,
+            False,
+            True,
         )
         self._exchange = exchange
         self._start(exchange, known.answer(exchange))
         return True
 
-    def _is_piped(self, data: bytes) -> bool:
-        """Pipe a connection that begins as HTTP/2 does, and tell whether this is one: one of which
-        too little has come may be."""
+    def _is_grpc(self, data: bytes) -> bool:
+        """Give away a connection that begins as HTTP/2 does, and tell whether this is one: one of
+        which too little has come may be."""
         start = data[: len(PREFACE)]
         if not PREFACE.startswith(start):
             if self._local_port not in self._all.grpc_ports:
@@ -281,12 +298,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._preface = data
             return True
         self._is_new, self._preface = False, b""
-        # The server behind the pipe has deadlines of its own.
+        # What speaks HTTP/2 has deadlines of its own.
         self.deadlines.read_by = NEVER
         certificate = (self._extensions or {}).get("tls", {}).get("client_cert")
-        origin = PipeOrigin(self.client, self.server, self.scheme or "http", certificate)
-        assert self._all.pipes is not None
-        self._pipe = self._all.pipes.begin(self, origin, data)
+        origin = RpcOrigin(self.client, self.server, self.scheme or "http", certificate)
+        assert self._all.grpc is not None
+        self._grpc = self._all.grpc.begin(self, origin, data)
         return True
 
     @property
@@ -409,7 +426,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.expect_100_continue = b"expect" in seen and version == "1.1"
         if len(self._waiting) >= MAX_PIPELINED:
             # The last one that waits is the last one that is answered.
-            self._waiting[0].keep_alive = False
+            self._waiting[-1].keep_alive = False
             raise _EndOfReading
 
     def _is_plain(self) -> bool:
@@ -457,7 +474,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_asgi(exchange)
         else:
             self.flow.pause_reading()
-            self._waiting.appendleft(exchange)
+            self._waiting.append(exchange)
 
     def _head_key(self) -> bytes:
         """Return what the head that was read is known by; empty: it is not one to be known."""
@@ -533,49 +550,44 @@ class HttpProtocol(HttpToolsProtocol):
         self._running = exchange
         # Not by the loop, whose tasks are looked at for those of authors.
         task = asyncio.Task(exchange.run(answering), loop=self.loop)
-        task.add_done_callback(self._end_task)
+        task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
-    def _end_task(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if self.transport.is_closing():
-            # Closed by an app that broke its answer off; what is unsent is not waited for.
-            self._bound_writing()
-
     def on_response_complete(self) -> None:
-        """An answer is given; the next request has its turn."""
+        """An answer is given, or was broken off; the next request has its turn."""
         self.server_state.total_requests += 1
         if self._running is not None:
             self._leave(self._running)
         if self.transport.is_closing():
             self._bound_writing()
-            return
-        if self._waiting:
-            self._start_asgi(self._waiting.pop())
+        elif self._waiting:
+            self._start_asgi(self._waiting.pop(0))
         elif self._last_refusal is not None:
             self._write_last(self._last_refusal)
         elif not self._is_deaf:
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             if self._phase == IDLE:
                 self.deadlines.await_request()
 
     def _leave(self, exchange: Exchange) -> None:
         """A request that was admitted is under way no longer."""
         ticket: Ticket | None = exchange.state.pop("ticket", None)
-        if ticket is not None and self._all.admission is not None:
-            self._all.admission.end(ticket)
+        if ticket is not None and (admission := self._all.admission) is not None:
+            admission.end(ticket)
 
     @property
     def _is_answering(self) -> bool:
         """Whether an answer is under way, or owed to a request before this one."""
-        return bool(self._waiting) or not self.is_waiting
+        running = self._running
+        return bool(self._waiting) or (running is not None and not running.response_complete)
 
     @property
     def is_waiting(self) -> bool:
         """Whether no request is being answered: also if the rest of a body is still coming whose
         request has its answer."""
-        if self._pipe is not None:
-            return not self._pipe.open_rpcs
+        if self._grpc is not None:
+            return not self._grpc.open_rpcs
         if self._is_switched:
             return False
         running = self._running
@@ -637,7 +649,7 @@ class HttpProtocol(HttpToolsProtocol):
             if exchange is self._running:
                 self._write_last(refused)
                 return
-            self._waiting.popleft()
+            self._waiting.pop()
         running = self._running
         if running is None or running.response_complete or running.disconnected:
             self._write_last(refused)

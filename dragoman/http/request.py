@@ -1,11 +1,12 @@
 """One HTTP request as ASGI gives it, and the plain ways to answer it."""
 
-import copy
 import functools
 import math
 from collections.abc import Callable, Coroutine, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
+
+import msgspec
 
 from dragoman.dialects import negotiate
 from dragoman.dialects.dialect import Dialect
@@ -31,13 +32,12 @@ MAX_HEADER_BYTES = 32 * 1024
 # What is read of a body on paths that need no authentication.
 PUBLIC_BODY_BYTES = 64 * 1024
 # Bodies and answers from here on count as memory of their caller.
-_HELD_BYTES = 16 * 1024
+HELD_BYTES = 16 * 1024
 # Answers from here on are waited for until the caller has taken them.
 _AWAITED_BYTES = 64 * 1024
 # Digits of the length of a body that is too small to count, and of any real length.
 _SMALL_DIGITS = 4
 _LENGTH_DIGITS = 19
-_NO_EXTENSIONS: frozenset[str] = frozenset()
 _REFUSED_TYPES = (
     b"application/x-www-form-urlencoded",
     b"multipart/",
@@ -68,75 +68,83 @@ class Verdict:
         self.lines: dict[Hashable, tuple[bytes, bytes]] = {}
 
 
-class HttpRequest:
+# A struct, because one is copied in a single step for each request with a known head.
+class HttpRequest(msgspec.Struct, eq=False):
     """One HTTP request; its body is read when it is asked for."""
 
-    __slots__ = (
-        "_exchange",
-        "_query",
-        "_unknown",
-        "address",
-        "challenge",
-        "extensions",
-        "extra",
-        "headers",
-        "is_answered",
-        "most_body_bytes",
-        "mount",
-        "pass_",
-        "path",
-        "receive",
-        "room",
-        "scope",
-        "send",
-        "size",
-        "state",
-        "verb",
-        "verdict",
-        "version",
-        "watched",
-    )
+    scope: Scope
+    receive: sse.Receive
+    send: sse.Send
+    mount: Mount
+    path: str
+    verb: str
+    headers: dict[bytes, bytes]
+    # What a connection of ours and the app tell each other about this request.
+    state: dict[str, Any]
+    # Takes whole answers and has whole bodies; None: another server runs the app.
+    _exchange: Exchange | None
+    watched: RequestObservation
+    # Where it comes from, also behind a proxy; and what it takes of its caller's share.
+    address: str
+    room: Room | None = None
+    _query: dict[str, list[str]] | None = None
+    # The version the request names in its header and in its query.
+    version: tuple[str | None, str | None] = (None, None)
+    # The extensions the caller asks for.
+    extensions: frozenset[str] = frozenset()
+    # The last position the reader has seen, as its header or the query says; None: it has seen
+    # nothing. -1: what it says is no position, which is not the same as none.
+    after: int | None = None
+    # Whether it only reads, or continues what was accepted before.
+    is_preferred: bool = False
+    # Whether an answer has begun.
+    is_answered: bool = False
+    # Headers of its answer, whatever that is.
+    extra: Sequence[tuple[bytes, bytes]] = ()
+    # What an unauthenticated caller is asked for.
+    challenge: str = "Bearer"
+    # What is read of its body at most, whatever answers it; the path decides.
+    most_body_bytes: float = math.inf
+    # Bytes of its body that were read.
+    size: int = 0
+    # The caller, once authenticated; None: there is no authentication.
+    pass_: Pass | None = None
+    _unknown: Caller | None = None
+    # Why it was let in, if others with the same head may be let in by that.
+    verdict: Verdict | None = None
 
-    def __init__(
-        self, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
-    ) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.mount = mount
-        self.path = path
-        self.verb: str = scope["method"]
-        # What a connection of ours and the app tell each other about this request.
-        self.state: dict[str, Any] = scope.get("state", {})
-        # Takes whole answers and has whole bodies; None: another server runs the app.
-        self._exchange: Exchange | None = self.state.get("exchange")
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._query: dict[str, list[str]] | None = None
-        # The version the request names in its header and in its query.
-        self.version = self.header(b"a2a-version"), self._query_value("A2A-Version")
-        # The extensions the caller asks for.
-        self.extensions = _NO_EXTENSIONS
-        if b"a2a-extensions" in self.headers or b"x-a2a-extensions" in self.headers:
-            self.extensions = negotiate.extensions(scope["headers"])
-        # Whether an answer has begun.
-        self.is_answered = False
-        # Headers of its answer, whatever that is.
-        self.extra: Sequence[tuple[bytes, bytes]] = ()
-        # What an unauthenticated caller is asked for.
-        self.challenge = "Bearer"
-        # Where it comes from, also behind a proxy; and what it takes of its caller's share.
-        self.address = _address(scope)
-        self.room: Room | None = None
-        # What is read of its body at most, whatever answers it; the path decides.
-        self.most_body_bytes: float = math.inf
-        # Bytes of its body that were read.
-        self.size = 0
-        # The caller, once authenticated; None: there is no authentication.
-        self.pass_: Pass | None = None
-        self._unknown: Caller | None = None
-        # Why it was let in, if others with the same head may be let in by that.
-        self.verdict: Verdict | None = None
-        self.watched = RequestObservation()
+    if TYPE_CHECKING:
+        # That of every struct, which msgspec's types leave out.
+        def __copy__(self) -> "HttpRequest": ...
+
+    @classmethod
+    def of(
+        cls, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
+    ) -> "HttpRequest":
+        """Return a request as ASGI gives it, for a path below a mount."""
+        state: dict[str, Any] = scope.get("state", {})
+        headers = dict[bytes, bytes](scope["headers"])
+        request = cls(
+            scope,
+            receive,
+            send,
+            mount,
+            path,
+            scope["method"],
+            headers,
+            state,
+            state.get("exchange"),
+            RequestObservation(),
+            _address(scope),
+        )
+        request.version = request.header(b"a2a-version"), request._query_value("A2A-Version")
+        if b"a2a-extensions" in headers or b"x-a2a-extensions" in headers:
+            request.extensions = negotiate.extensions(scope["headers"])
+        request.after = _position(
+            request.header(b"last-event-id") or request._query_value("lastEventId")
+        )
+        request.is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in headers
+        return request
 
     def keep_head(self, path: str, answer: "AnswerKnown") -> None:
         """Let the connection give other requests with this head, for the same path, to what
@@ -144,29 +152,18 @@ class HttpRequest:
         exchange = self._exchange
         if exchange is None or exchange.keep is None or self.verdict is None:
             return
-        head = copy.copy(self)
+        # Without what is of this request alone.
+        head = self.__copy__()
         head.scope = {name: value for name, value in self.scope.items() if name != "state"}
         head.state, head._exchange, head.room = {}, None, None
+        head.is_answered, head.size = False, 0
         exchange.keep(_KnownHead(head, path, answer))
 
     def again(self, exchange: Exchange) -> "HttpRequest":
         """Return another request with this head, on the same connection."""
-        other = HttpRequest.__new__(HttpRequest)
-        # What the head alone decides.
-        other.scope = self.scope
-        other.mount, other.path, other.verb = self.mount, self.path, self.verb
-        other.headers, other._query = self.headers, self._query
-        other.version, other.extensions = self.version, self.extensions
-        other.challenge, other.address = self.challenge, self.address
-        other.most_body_bytes = self.most_body_bytes
-        other.pass_, other._unknown = self.pass_, self._unknown
-        other.verdict = self.verdict
-        # What is of this request alone.
+        other = self.__copy__()
         other._exchange, other.state = exchange, exchange.state
         other.receive, other.send = exchange.receive, exchange.send
-        other.is_answered = False
-        other.room = None
-        other.size = 0
         other.watched = RequestObservation()
         return other
 
@@ -196,9 +193,14 @@ class HttpRequest:
         tls = scope.get("extensions", {}).get("tls")
         return Evidence(scope["headers"], tls.get("client_cert") if tls else None, _address(scope))
 
-    def take_body(self) -> bytes | None:
-        """Return the whole body if all of it has come and none was read; None: receive it."""
-        return None if self._exchange is None else self._exchange.take_body()
+    def take_body(self, most: int) -> bytes | None:
+        """Return the whole body if all of it has come, none was read, and it has no more bytes
+        than this; None: receive it."""
+        exchange = self._exchange
+        body = None if exchange is None else exchange.take_body(most)
+        if body is not None:
+            self.size = len(body)
+        return body
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
@@ -229,9 +231,8 @@ class HttpRequest:
         size = len(body)
         if lines is None or size > _AWAITED_BYTES:
             return False
-        if not exchange.write(
-            b"%bcontent-length: %d\r\n%b\r\n%b" % (lines[0], size, lines[1], body)
-        ):
+        first, rest = lines
+        if not exchange.write(b"%bcontent-length: %d\r\n%b\r\n%b" % (first, size, rest, body)):
             return False
         self.is_answered = True
         self.watched.responded(status)
@@ -268,17 +269,6 @@ class HttpRequest:
         return values[0] if values else None
 
     @property
-    def after(self) -> int | None:
-        """The last position the reader has seen, as its header or the query says; None: it has
-        seen nothing. -1: what it says is no position, which is not the same as none."""
-        text = self.header(b"last-event-id") or self._query_value("lastEventId")
-        if not text:
-            return None
-        if not text.isascii() or not text.isdecimal() or len(text) > 18:
-            return -1
-        return int(text)
-
-    @property
     def reads_events_alone(self) -> bool:
         """Whether a caller of 0.x can read an error only as a server-sent event: the libraries of
         its time, which name no version. Later ones read JSON, and lose the class of an error that
@@ -286,6 +276,14 @@ class HttpRequest:
         accept = self.headers.get(b"accept", b"")
         is_strict = b"json" not in accept and b"*/*" not in accept
         return b"text/event-stream" in accept and is_strict and not any(self.version)
+
+
+def _position(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        return -1
+    return int(text)
 
 
 def _address(scope: Scope) -> str:
@@ -322,23 +320,12 @@ def _unknown(place: str) -> Caller:
 async def read_body(request: HttpRequest, limit: int) -> bytes:
     """Read the body, and not a byte more than is allowed; raises `BodyTooLarge`, or `RateLimited`
     if its caller has enough under way."""
-    if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
-        return await _read_large(request, min(limit, request.most_body_bytes))
-    body = request.take_body()
-    if body is None or len(body) > _HELD_BYTES:
-        whole: dict[str, Any] = {"type": "http.request", "body": body}
-        message = await request.receive() if body is None else whole
-        body = message.get("body", b"")
-        if message.get("more_body") or len(body) > _HELD_BYTES:
-            return await _read_on(request, message, min(limit, request.most_body_bytes))
-    request.size = size = len(body)
-    if size > limit:
-        raise BodyTooLarge
-    return body
-
-
-async def _read_large(request: HttpRequest, most: float) -> bytes:
-    """Return a body whose length is known, and not small."""
+    body = request.take_body(min(limit, HELD_BYTES))
+    if body is not None:
+        return body
+    most = min(limit, request.most_body_bytes)
+    if len(request.headers.get(b"content-length", b"")) <= _SMALL_DIGITS:
+        return await _read_on(request, await request.receive(), most)
     length = _length(request)
     if length > most:
         raise BodyTooLarge
@@ -362,12 +349,13 @@ async def _read_on(
         size += len(chunk)
         if size > most:
             raise BodyTooLarge
-        if not is_held and size > held:
+        has_more = message.get("more_body")
+        if not is_held and size > held and (has_more or size > HELD_BYTES):
             # Seldom, and as much again.
             _hold(request, 2 * size - held)
             held = 2 * size
         chunks.append(chunk)
-        if not message.get("more_body"):
+        if not has_more:
             request.size = size
             return b"".join(chunks)
         message = await request.receive()

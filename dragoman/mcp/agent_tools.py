@@ -134,7 +134,7 @@ class _RemoteAgent:
         data: dict[str, Any] = {"contextId": answer.context_id, "parts": _plain_parts(answer)}
         if state is None:
             return ToolText(answer.text, data)
-        word = state.name.lower().replace("_", "-")
+        word = state.word.replace("_", "-")
         data |= {"taskId": answer.task_id, "state": word}
         text = answer.text
         if state.is_interrupted:

@@ -154,7 +154,7 @@ def client_of(
 def check_installed() -> None:
     """Raise `ConfigError` that says what to install."""
     if find_spec("mcp") is None:
-        raise ConfigError(_MISSING)
+        raise ConfigError(_MISSING, remedy="pip install 'dragoman[mcp]'")
 
 
 def program(words: Sequence[str], env: Mapping[str, str]) -> AbstractAsyncContextManager[Any]:

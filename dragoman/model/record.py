@@ -140,13 +140,13 @@ class TaskReading:
         self, seq: int, task: Task | None = None, body: bytes | None = None, size: int = 0
     ) -> None:
         self.seq = seq
-        # The approximate size in bytes, known without encoding the task.
-        self.size = size
         if task is not None:
             self.task = task
         if body is not None:
             self.body = body
-            self.size = len(body)
+            size = len(body)
+        # The approximate size in bytes, known without encoding the task.
+        self.size = size
 
     def __getattr__(self, name: str) -> Any:
         """Make the form that is missing; forms that are there are read without this call."""

@@ -30,6 +30,8 @@ class TaskState(enum.Enum):
     is_interrupted: bool
     # No worker runs: a waiting caller is answered, a snapshot may be kept.
     is_resting: bool
+    # Its name in texts, figures and traces, as in `input_required`.
+    word: str
 
 
 TERMINAL = frozenset(
@@ -43,6 +45,7 @@ for _state in TaskState:
     _state.is_terminal = _state in TERMINAL
     _state.is_interrupted = _state in INTERRUPTED
     _state.is_resting = _state in RESTING
+    _state.word = _state.name.lower()
 
 
 class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

@@ -77,7 +77,8 @@ class ChatAnswer:
         """`tools` are those that the caller's program executes; `shown` are the texts of artifacts
         that earlier answers of the same task had."""
         self._tools = tools
-        self._shown = dict(shown or {})
+        # In pieces: joined for each event, a long stream would cost the square of its length.
+        self._shown = {id: [text] for id, text in (shown or {}).items()}
         self._artifact = ""
         self._progress = ""
         self._pieces: list[str] = []
@@ -121,11 +122,13 @@ class ChatAnswer:
 
     def _produce(self, artifact: Artifact, *, append: bool) -> list[TextDelta]:
         id, text = artifact.artifact_id, _text(artifact.parts)
-        before = self._shown.get(id, "")
-        self._shown[id] = before + text if append else text
-        if not append and before and text.startswith(before):
+        shown = self._shown.setdefault(id, [])
+        if append:
+            shown.append(text)
+        else:
+            before, shown[:] = "".join(shown), [text]
             # The task so far, and not a piece of it.
-            text = text[len(before) :]
+            text = text.removeprefix(before)
         is_other = id != self._artifact
         if text:
             self._artifact = id

@@ -95,7 +95,8 @@ class BearerTokens:
         if not (token or file or tokens or check):
             raise ConfigError(
                 "auth: bearer has no tokens; set DRAGOMAN_AUTH_TOKEN, or name a file of them by "
-                "DRAGOMAN_AUTH_TOKENS"
+                "DRAGOMAN_AUTH_TOKENS",
+                remedy="DRAGOMAN_AUTH_TOKEN=<token>",
             )
         self._monotonic = monotonic
         self._check = check

@@ -214,4 +214,4 @@ def _loaded(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ConfigError(EXTRA) from None
+        raise ConfigError(EXTRA, remedy="pip install 'dragoman[jwt]'") from None

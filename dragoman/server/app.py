@@ -8,7 +8,7 @@ parts (`server/site.py`); agents are the first of them (`server/served_agents.py
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any
 
 from dragoman.authoring.agent import Agent
@@ -183,23 +183,26 @@ class App:
         if root and path.startswith(root):
             path = path[len(root) :]
         mount, below = self._find(path, scope["method"])
-        request = HttpRequest(scope, receive, send, mount, below)
+        request = HttpRequest.of(scope, receive, send, mount, below)
         await self._answer(request, self.access.answer(request, self.site.routes))
         request.keep_head(path, self._answer_known)
 
-    async def _answer_known(self, request: HttpRequest, path: str) -> None:
+    def _answer_known(self, request: HttpRequest, path: str) -> Coroutine[Any, Any, None]:
         """Answer a request whose head was let in before."""
-        site = self.site
-        if not site.is_running:
-            await self.start()
+        if not self.site.is_running:
+            return self._answer_after_start(request, path)
         mount, below = self._find(path, request.verb)
         if mount is not request.mount or below != request.path:
             # What was there when the head was judged is there no more, or is for others.
             request.mount, request.path = mount, below
             request.reconsider()
-        await self._answer(request, self.access.answer_known(request, site.routes))
+        return self._answer(request, self.access.answer_known(request, self.site.routes))
 
-    async def _answer(self, request: HttpRequest, answering: Awaitable[None]) -> None:
+    async def _answer_after_start(self, request: HttpRequest, path: str) -> None:
+        await self.start()
+        await self._answer_known(request, path)
+
+    async def _answer(self, request: HttpRequest, answering: Coroutine[Any, Any, None]) -> None:
         """Wait until a request is answered, and answer what was raised instead."""
         try:
             await answering
@@ -220,7 +223,7 @@ class App:
             found = find(path)
             if found is not None:
                 mount, below = found
-                if below == "/" != path and verb in ("GET", "HEAD"):
+                if verb in ("GET", "HEAD") and below == "/" != path:
                     # The address of one of several agents shows its card.
                     below = CARD_PATH
                 return mount, below

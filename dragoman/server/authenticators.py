@@ -118,6 +118,7 @@ _NEEDS = {
     "jwt_issuer": ("jwt", "oidc"),
     "jwt_keys": ("jwt",),
     "jwt_secret": ("jwt",),
+    "oidc_client_id": ("oidc",),
 }
 _BUILD: dict[str, Callable[[Settings], Authenticator]] = {
     "bearer": _bearer,

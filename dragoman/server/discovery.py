@@ -250,7 +250,7 @@ def _signer(settings: Settings) -> "Signer | None":
     if not settings.cards.public_url:
         # Otherwise we would sign whatever address a caller writes into its Host header.
         reason = "needs public_url: the address is part of what is signed"
-        raise refusal("sign_key", settings.cards.sign_key, reason)
+        raise refusal("sign_key", settings.cards.sign_key, reason, remedy="--public-url <url>")
     from dragoman.server.signing import Signer
 
     return Signer(settings.cards.sign_key)

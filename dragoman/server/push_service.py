@@ -123,9 +123,17 @@ def tokens_of(settings: Settings, secret: bytes) -> "Tokens | None":
     try:
         from dragoman.push.token import Tokens, key_from
     except ImportError:
-        raise ConfigError("push_tokens needs the extra: pip install 'dragoman[jwt]'") from None
+        raise ConfigError(
+            "push_tokens needs the extra: pip install 'dragoman[jwt]'",
+            remedy="pip install 'dragoman[jwt]'",
+        ) from None
     if not settings.cards.public_url:
-        raise refusal("push_tokens", True, "needs public_url, the issuer of the tokens")
+        raise refusal(
+            "push_tokens",
+            True,
+            "needs public_url, the issuer of the tokens",
+            remedy="--public-url <url>",
+        )
     return Tokens(settings.cards.public_url, [key_from(secret)])
 
 

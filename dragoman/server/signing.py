@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from dragoman.dialects import cards
 from dragoman.errors import ConfigError
 from dragoman.model.card import AgentCard
-from dragoman.security.card_signatures import LARGEST_FILE, private_key, sign
+from dragoman.security.card_keys import LARGEST_FILE, private_key
+from dragoman.security.card_signatures import sign
 
 
 class Signer:

@@ -132,7 +132,8 @@ class Site:
         self.is_running = False
         # Why the store takes nothing more.
         self.fault: StoreBroken | None = None
-        self.on_broken: Callable[[], None] | None = None
+        # Ends the process as a signal does; None: it is not ours to end.
+        self.end_process: Callable[[], None] | None = None
 
     @property
     def authenticators(self) -> Sequence[Authenticator]:

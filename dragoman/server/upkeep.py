@@ -9,6 +9,7 @@ import logging
 from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import StoreBroken, StoreUnavailable
 from dragoman.server.site import Site
+from dragoman.server.store_marks import drained_processes
 from dragoman.stores.interface import Duty, Rung
 
 logger = logging.getLogger("dragoman")
@@ -17,6 +18,7 @@ PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
 EXPIRE_EVERY = 0.5
 LOOK_EVERY = 0.75
+DRAIN_LOOK_EVERY = 2.0
 
 
 class Upkeep:
@@ -35,6 +37,7 @@ class Upkeep:
             self._look(),
             self._prune(),
             self._watch_store(),
+            self._watch_drains(),
         )
         self.chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
 
@@ -136,10 +139,25 @@ class Upkeep:
                 logger.exception("finished tasks could not be forgotten; trying again")
             await asyncio.sleep(PRUNE_EVERY)
 
+    async def _watch_drains(self) -> None:
+        """End this process once an operator asked for it in another one."""
+        store, drained = self._site.store, drained_processes(self._site.store)
+        while True:
+            await asyncio.sleep(DRAIN_LOOK_EVERY)
+            try:
+                # A process that is alone is asked by no other.
+                is_asked = not store.knows_all and await drained.has(str(store.worker))
+            except StoreUnavailable:
+                continue
+            if is_asked and self._site.end_process is not None:
+                logger.info("an operator drains this process")
+                self._site.end_process()
+                return
+
     async def _watch_store(self) -> None:
         """Stop serving once the store is lost or the disk lost a write: what the store holds is
         unknown until it is read again, which the next process does."""
         self._site.fault = await self._site.store.broken()
         logger.critical("%s; nothing more is acknowledged", self._site.fault)
-        if self._site.on_broken is not None:
-            self._site.on_broken()
+        if self._site.end_process is not None:
+            self._site.end_process()

@@ -34,7 +34,10 @@ _decode_config = msgspec.json.Decoder(PushConfig).decode
 def packed(events: Sequence[Recorded]) -> tuple[int, int, int, bytes]:
     """Return the events of one write as a row: the last position, how many, whether all are chunks
     of artifacts, and their bodies."""
-    is_chunks = all(isinstance(recorded.event, ArtifactUpdate) for recorded in events)
+    first = events[0].event
+    is_chunks = isinstance(first, ArtifactUpdate) and all(
+        isinstance(recorded.event, ArtifactUpdate) for recorded in events
+    )
     # JSON never holds a bare newline, so lines are safe to split again.
     bodies = b"\n".join([recorded.body for recorded in events])
     return events[-1].seq, len(events), int(is_chunks), bodies

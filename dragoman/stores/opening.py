@@ -74,7 +74,8 @@ def addresses_of(settings: Settings) -> "Addresses":
         if error.name != "asyncpg":
             raise
         raise ConfigError(
-            "store: PostgreSQL needs the extra: pip install 'dragoman[postgres]'"
+            "store: PostgreSQL needs the extra: pip install 'dragoman[postgres]'",
+            remedy="pip install 'dragoman[postgres]'",
         ) from None
     return Addresses(settings.stores.location, settings.stores.session_url)
 

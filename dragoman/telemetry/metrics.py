@@ -137,8 +137,9 @@ class Histogram(_Instrument):
 
     def add(self, size: float, *labels: str) -> None:
         """Add an observation."""
-        buckets = self._buckets.get(labels)
-        if buckets is None:
+        try:
+            buckets = self._buckets[labels]
+        except KeyError:
             key = labels if len(self._buckets) < MAX_SERIES else (_OTHER,) * len(labels)
             buckets = self._buckets.setdefault(key, self._empty())
         buckets.counts[bisect_left(self._bounds, size)] += 1

@@ -93,7 +93,8 @@ class RequestObservation:
 
     def responded(self, status: int) -> None:
         """Note the status of the answer."""
-        self.answered()
+        if not self._is_timed:
+            self.answered()
         self.status = status
         if status < 400:
             return
@@ -109,7 +110,8 @@ class RequestObservation:
         if self._is_done:
             return
         self._is_done = True
-        self.answered()
+        if not self._is_timed:
+            self.answered()
         figures.requests.add(self.operation, self.binding, self.version, self.outcome)
         if access.isEnabledFor(logging.INFO):
             self._log(origin)

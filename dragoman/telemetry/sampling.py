@@ -38,6 +38,7 @@ class SampledFigures(NamedTuple):
     ended: float
     failed: float
     running: float
+    # Tasks that wait for people: whoever knows the store says so.
     waiting: float
     streams: float
     requests: float
@@ -88,7 +89,7 @@ def _between(
         ended=sum(ended.values()),
         failed=sum(count for labels, count in ended.items() if labels[1] == "failed"),
         running=counts.value("dragoman_tasks_running"),
-        waiting=counts.value("dragoman_messages_waiting"),
+        waiting=0,
         streams=counts.value("dragoman_streams_open"),
         requests=sum(requests.values()),
         errors=sum(count for labels, count in requests.items() if labels[3] != _GOOD),

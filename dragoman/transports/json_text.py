@@ -46,13 +46,13 @@ async def read(body: bytes, most_values: int = MAX_VALUES) -> Any:
 def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the value of a document; raises `ParseFailed`."""
     size = len(body)
-    if size > READ_IN_LINE_BYTES:
+    if size <= most_values and size <= READ_IN_LINE_BYTES:
+        if (value := _compact(body)) is not UNSET:
+            return value
+    else:
         check_values(body, most_values)
-        reserve(_MEMORY * size)
-    elif size > most_values:
-        check_values(body, most_values)
-    elif (value := _compact(body)) is not UNSET:
-        return value
+        if size > READ_IN_LINE_BYTES:
+            reserve(_MEMORY * size)
     try:
         value = _read(body)
     except RecursionError:

@@ -1,6 +1,6 @@
 """The JSON-RPC 2.0 envelope, taken off by servers and put on by clients, and the way back."""
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
 
@@ -15,15 +15,6 @@ _ID_TYPES = (int, str, type(None))
 _ID_RULE = "id must be a string, an integer or null"
 
 
-class _PlainRequest(msgspec.Struct, gc=False):
-    """A request as most are: whatever else it has is of no interest."""
-
-    jsonrpc: Literal["2.0"]
-    id: str | int
-    method: Annotated[str, msgspec.Meta(min_length=1)]
-    params: dict[str, Any]
-
-
 class Envelope(msgspec.Struct, frozen=True):
     """A request with its envelope off."""
 
@@ -31,7 +22,22 @@ class Envelope(msgspec.Struct, frozen=True):
     method: str
     # As they came: whether the method exists is said before what is wrong with its parameters.
     params: Any
-    has_id: bool = True
+    has_id: ClassVar[bool] = True
+
+
+class _Notification(Envelope, frozen=True):
+    """A request that wants no answer."""
+
+    has_id: ClassVar[bool] = False
+
+
+class _PlainRequest(Envelope, frozen=True):
+    """A request as most are: whatever else it has is of no interest."""
+
+    id: str | int
+    method: Annotated[str, msgspec.Meta(min_length=1)]
+    params: dict[str, Any]
+    jsonrpc: Literal["2.0"]
 
 
 def request_id(value: Any) -> Id:
@@ -54,10 +60,9 @@ def parse(value: Any) -> Envelope:
     """Open the envelope; raises `InvalidRequest`. A request without an id is refused by
     `check_answerable`, after its method and its parameters are judged."""
     try:
-        plain = msgspec.convert(value, _PlainRequest)
+        return msgspec.convert(value, _PlainRequest)
     except msgspec.ValidationError:
         return _parse(value)
-    return Envelope(plain.id, plain.method, plain.params)
 
 
 def _parse(value: Any) -> Envelope:
@@ -74,8 +79,8 @@ def _parse(value: Any) -> Envelope:
     if type(id) not in _ID_TYPES:
         raise InvalidRequest(_ID_RULE)
     params = request.get("params")
-    has_id = id is not None or "id" in request
-    return Envelope(id, method, {} if params is None else params, has_id)
+    kind = Envelope if id is not None or "id" in request else _Notification
+    return kind(id, method, {} if params is None else params)
 
 
 def check_answerable(envelope: Envelope) -> None:

@@ -325,7 +325,7 @@ class GatewayThings(Things):
 
     async def _versions(self) -> Thing:
         """A private agent of the owner's, and its new version."""
-        hidden = {"callers": [OTHERS[SELLER].principal.text], "repeatable": True}
+        hidden: dict[str, Any] = {"callers": [OTHERS[SELLER].principal.text], "repeatable": True}
         agent = await self.register(OWNER, "Tried", **hidden)
         other = await self.register(OWNER, "Tried Two", **hidden, isPaused=True)
         return {"agent": agent["id"], "candidate": other["id"]}
@@ -362,7 +362,10 @@ class GatewayThings(Things):
 
 # What changes without a request.
 _UNSTEADY = frozenset(
-    {"last_seen_at", "last_heartbeat", "updated_at", "trust_score", "trust_components"}
+    {
+        *("last_seen_at", "last_heartbeat", "updated_at", "trust_score", "trust_components"),
+        *("performance", "retries_left"),
+    }
 )
 
 

@@ -255,7 +255,7 @@ def held_against(history: History, tasks: Iterable[Stored]) -> Verdict:
     places: dict[str, list[str]] = {}
     for task in tasks:
         _check_log(task, verdict)
-        _check_steps(task, verdict)
+        check_steps(task, verdict)
         for id in _message_ids(task):
             places.setdefault(id, []).append(task.id)
         # Only logs that are looked at again stay in memory.
@@ -303,9 +303,10 @@ def _check_log(task: Stored, verdict: Verdict) -> None:
         verdict.add("changed", f"task {task.id}: its log says {state}, its row {task.state}")
 
 
-def _check_steps(task: Stored, verdict: Verdict) -> None:
+def check_steps(task: Stored, verdict: Verdict, names: bytes = _NAMES_STEPS) -> int:
     """A step that is recorded is not taken again: each place has one record, and an agent that
-    names the results of its steps names the recorded ones."""
+    names the results of its steps, in a text that begins so, names the recorded ones. Returns how
+    many records there are."""
     places: list[tuple[int, str]] = []
     results: list[str] = []
     named: list[str] = []
@@ -317,13 +318,14 @@ def _check_steps(task: Stored, verdict: Verdict) -> None:
             places.append((step["index"], step["kind"]))
             if step["kind"] == "step":
                 results.append(step["value"])
-        elif body.startswith(b'{"artifactUpdate"') and _NAMES_STEPS in body:
+        elif body.startswith(b'{"artifactUpdate"') and names in body:
             (part,) = msgspec.json.decode(body)["artifactUpdate"]["artifact"]["parts"]
             named = part["text"].split()[1:]
     if len(set(places)) != len(places):
         verdict.add("repeated", f"task {task.id} has two records for one step")
     elif named and named != results:
         verdict.add("repeated", f"task {task.id} ended with {named}, recorded were {results}")
+    return len(places)
 
 
 def _message_ids(task: Stored) -> list[str]:

@@ -21,10 +21,11 @@ PAUSE = 0.3
 _AGAIN = (0.02, 0.2)
 # Seconds a blocking send may wait for the end of its task before it is sent again.
 _WITHIN = 15.0
-Kind = Literal["short", "tale", "order", "cancel", "left", "namesake"]
+Kind = Literal["short", "tale", "order", "walk", "cancel", "left", "namesake"]
 # How often each is done, of a hundred.
 _WEIGHTS: dict[Kind, int] = {
-    "short": 40,
+    "short": 32,
+    "walk": 8,
     "tale": 25,
     "order": 10,
     "cancel": 8,
@@ -108,8 +109,8 @@ class GatewayCaller:
 
     async def _one_task(self) -> None:
         (kind,) = self._chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-        if kind == "short":
-            await self._settled(self._new("short", "short", self._name()))
+        if kind in ("short", "walk"):
+            await self._settled(self._new(kind, kind, self._name()))
         elif kind == "tale":
             await self._followed(self._new("tale", "tale", self._tale()))
         elif kind in ("order", "namesake"):
@@ -133,8 +134,10 @@ class GatewayCaller:
     def _new(self, kind: Kind, skill: str, text: str, *, at_once: bool = False) -> ExpectedTask:
         """Note a task before it is sent."""
         load = self._load
-        # Who asked in a dialogue has to be there for the answer: the one that is durable.
-        agent = load.agents[-1] if skill == "order" else self._chance.choice(load.agents)
+        # Who asked in a dialogue has to be there for the answer, and who took a step for the next
+        # one: the one that is durable.
+        is_lasting = skill in ("order", "walk")
+        agent = load.agents[-1] if is_lasting else self._chance.choice(load.agents)
         id = text.split()[-1]
         params = message(skill, text, id, immediately=at_once)
         params["metadata"] = {"agentId": agent}

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from proof.crash.checker import Stored, StoreFile, Verdict, reading
+from proof.crash.checker import Stored, StoreFile, Verdict, check_steps, reading
 from proof.gateway.callers import ExpectedTask
 
 _COMPLETED = "TASK_STATE_COMPLETED"
 _TOLD = 5
 # Where a task was sent, as its log has it.
 _SENT = b'{"forwarded"'
+# How the agent begins what names the results of its steps.
+_NAMES_STEPS = b'"text":"walk '
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -153,3 +155,9 @@ def count_moves(path: Path) -> int:
             sent = [msgspec.json.decode(body) for body in task.events if body.startswith(_SENT)]
             moves += max((one["forwarded"].get("moves", 0) for one in sent), default=0)
     return moves
+
+
+def check_walks(path: Path, verdict: Verdict) -> int:
+    """Tell where an agent took a step again that was recorded; return how many were recorded."""
+    with reading(path) as file:
+        return sum(check_steps(task, verdict, _NAMES_STEPS) for task in file.tasks())

@@ -15,6 +15,7 @@ from pathlib import Path
 from proof.client import CallRefused, RpcConnection
 from proof.crash.callers import at_rest
 from proof.crash.checker import TERMINAL, Verdict, check
+from proof.gateway.agent import WALKED
 from proof.gateway.callers import (
     PAUSE,
     Account,
@@ -28,15 +29,15 @@ from proof.gateway.checks import (
     Prices,
     check_money,
     check_once,
+    check_walks,
     count_moves,
     count_runs,
 )
-from proof.gateway.result import GatewayResult
+from proof.gateway.result import GatewayResult, Takeovers
 from proof.gateway.site import FixedServer, GatewayProcesses
 from proof.results import Progress, bound, silent, workplace
 
-# Seconds between two kills, and those for which an agent is down.
-LIVES = (0.05, 1.2)
+# Seconds for which an agent is down.
 DOWN = (0.0, 0.5)
 # The same of the replica that comes and goes.
 FLAPS_UP, FLAPS_DOWN = (0.5, 5.0), (0.2, 5.0)
@@ -44,10 +45,12 @@ FLAPS_UP, FLAPS_DOWN = (0.5, 5.0), (0.2, 5.0)
 CALLERS = 3
 # Seconds in which callers have to have seen everything through, and then everything has to rest.
 SEEN_WITHIN, REST_WITHIN = 120.0, 120.0
-_PRICES = {"many": "1.25", "once": "0.333333"}
-_MICRO = {"many": 1_250_000, "once": 333_333}
+# How often it is timed how long another process takes, where one is there.
+TAKEOVERS = 20
+_PRICES = {"pair": "0.5", "many": "1.25", "once": "0.333333"}
+_MICRO = {"pair": 500_000, "many": 1_250_000, "once": 333_333}
 _PARTIES = ("ada", "bob", "ann", "ben")
-_OWNERS = {"many": "ann", "once": "ben"}
+_OWNERS = {"pair": "ada", "many": "ann", "once": "ben"}
 
 
 class _Run:
@@ -68,13 +71,14 @@ class _Run:
         self.load = GatewayLoad(self.site.gateways, seed, [], pause)
         self.prices: dict[str, Prices] = {}
         self.ids: dict[str, str] = {}
-        self.kills = self.gateway_kills = self.flaps = 0
+        self.kills = self.gateway_kills = self.agent_kills = self.flaps = 0
 
     async def open(self) -> None:
         """Start everything and register the agents."""
         site = self.site
         await site.start()
-        for name, owner in _OWNERS.items():
+        for name in site.names:
+            owner = _OWNERS[name]
             self.ids[name] = id = await site.register(name, float(_PRICES[name]))
             self.prices[id] = Prices(f"token:{owner}", _MICRO[name])
             self.load.agents.append(id)
@@ -94,8 +98,8 @@ class _Run:
     async def kill(self) -> None:
         """Kill something and start it again."""
         chance, site = self.chance, self.site
-        await asyncio.sleep(chance.uniform(*LIVES))
-        upstreams = [site.once, *site.replicas[:-1]]
+        await asyncio.sleep(chance.uniform(*site.lives))
+        upstreams = [site.once, *site.replicas[:-1], *site.pair]
         victims: list[FixedServer] = [site.gateway]
         drawn = chance.random()
         if drawn < 0.5:
@@ -106,6 +110,7 @@ class _Run:
             server.kill()
         self.kills += 1
         self.gateway_kills += site.gateway in victims
+        self.agent_kills += len(victims) - (site.gateway in victims)
         async with asyncio.TaskGroup() as group:
             for server in victims:
                 group.create_task(self._start(server, chance.uniform(*DOWN)))
@@ -155,6 +160,11 @@ def differs(wanted: ExpectedTask, state: str, text: str) -> str:
         return ""
     if state != "TASK_STATE_COMPLETED":
         return f"it is {state}"
+    if wanted.kind == "walk":
+        # Which steps it names is held against those that are recorded.
+        words = text.split()
+        is_whole = words[:1] == ["walk"] and len(words) == 1 + WALKED
+        return "" if is_whole else f"{text!r} is no walk"
     return "" if text == wanted.expected else f"{text!r} is not {wanted.expected!r}"
 
 
@@ -182,10 +192,12 @@ async def prove(
                 for n in range(callers)
             ]
             flapping = group.create_task(run.flap())
-            for _ in range(kills):
+            while run.kills < kills or site.cuts < site.cuts_per_kill * kills:
                 await run.kill()
                 acked = sum(bool(wanted.task_id) for wanted in load.wanted_tasks)
-                progress(f"kill {run.kills}/{kills}, {acked:,} tasks, {load.resumed} resumed")
+                cut = f", {site.cuts} cuts" if site.cuts else ""
+                done = f"kill {run.kills}/{kills}{cut}, {acked:,} tasks"
+                progress(f"{done}, {load.resumed} resumed")
             load.stopping.set()
             progress("waiting for callers to see their tasks through")
             await asyncio.wait(people, timeout=SEEN_WITHIN)
@@ -198,15 +210,27 @@ async def prove(
         verdict = await asyncio.to_thread(check, load.history, site.gateway.store)
         differing = await run.through_the_api(verdict)
         money = await asyncio.to_thread(check_money, site.gateway.store, run.prices)
-        mine = [one for one in load.wanted_tasks if one.agent == run.ids["once"]]
-        check_once(site.once.store, mine, verdict)
-        return _result(run, verdict, differing, money, round(time.monotonic() - began, 1))
+        steps = 0
+        for server in (site.once, *site.pair[:1]):
+            mine = [one for one in load.wanted_tasks if one.agent == run.ids[server.name]]
+            check_once(server.store, mine, verdict)
+            steps += check_walks(server.store, verdict)
+        # Last: the tasks of it are not among those that were compared.
+        takeovers = await site.take_over(min(TAKEOVERS, kills), progress)
+        seconds = round(time.monotonic() - began, 1)
+        return _result(run, verdict, differing, money, steps, takeovers, seconds)
     finally:
         await site.close()
 
 
 def _result(
-    run: _Run, verdict: Verdict, differing: int, money: Money, seconds: float
+    run: _Run,
+    verdict: Verdict,
+    differing: int,
+    money: Money,
+    steps: int,
+    takeovers: Takeovers,
+    seconds: float,
 ) -> GatewayResult:
     load, site = run.load, run.site
     acked = [wanted for wanted in load.wanted_tasks if wanted.task_id]
@@ -220,13 +244,17 @@ def _result(
         bound_per_kill=bound(run.kills),
         kills=run.kills,
         gateway_kills=run.gateway_kills,
+        agent_kills=run.agent_kills,
         flaps=run.flaps,
         tasks=len(acked),
         streams=sum(wanted.is_followed for wanted in acked),
         lost=verdict.lost + verdict.hanging,
         differing=differing,
         changed=verdict.changed,
-        doubled=verdict.doubled + verdict.repeated,
+        doubled=verdict.doubled,
+        steps=steps,
+        repeated=verdict.repeated,
+        takeovers=takeovers,
         gaps=verdict.gaps + verdict.torn + load.history.told.torn,
         captures=money.captures,
         double_charges=money.double_charges,

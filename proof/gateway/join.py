@@ -1,13 +1,16 @@
 """The same with agents that dial out: `kill -9` of the gateway and of agents, and connections
 between them that are cut at random bytes.
 
-The three processes of one agent have joined under one name, each with a store of its own; the agent
-that works once has one process.
+Three agents: the three processes of one have joined under one name, each with a store of its own;
+two of another share a store; the agent that works once has one process. In the end it is timed how
+long a process takes to go on where another of its name was killed.
 """
 
 import asyncio
+import contextlib
 import random
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,16 +19,25 @@ import msgspec
 
 from dragoman.testing.load import HOST
 from dragoman.testing.processes import ServerProcess
+from proof.client import ConnectionGone, RpcConnection, message
+from proof.cluster.neighbours import moment, share_of_others
 from proof.gateway import gateway
-from proof.gateway.callers import PAUSE, Account
-from proof.gateway.result import GatewayResult
+from proof.gateway.callers import PAUSE, Account, text_of
+from proof.gateway.result import GatewayResult, Takeovers
 from proof.gateway.site import FixedServer, GatewayProcesses, ask
-from proof.results import Progress, Row, silent, workplace
+from proof.results import Progress, Row, silent, spread, workplace
 
 # Bytes and seconds after which a connection is cut, at most.
-_LONGEST_LIFE = 30_000
-_LONGEST_TIME = 4.0
+_LONGEST_LIFE = 60_000
+_LONGEST_TIME = 5.0
 _PIECE = 64 * 1024
+# Beats of a task that is taken over, and milliseconds between them; seconds until a takeover is
+# none any more, and milliseconds within which it is promised.
+_BEATS = "3000 20"
+_TAKEN_WITHIN = 60.0
+PROMISED = 2_000.0
+# Share of the processors above which other programs spoil a time, and what they may cost then.
+_CROWD, _PATIENCE = 0.2, 5
 # Seconds in which an agent has to be registered.
 _JOINED_WITHIN = 60.0
 
@@ -41,7 +53,26 @@ class JoinResult(GatewayResult, kw_only=True):
             msgspec.structs.replace(row, promise=f"Agents that dial out: {row.promise}")
             for row in super().rows()
         ]
-        return [*found, Row("Connections of such agents cut at a byte", f"{self.cuts:,}", True)]
+        hurt = (
+            f"{self.cuts:,} cuts, {self.gateway_kills} kills of the gateway, {self.agent_kills} of"
+        )
+        more = Row("Connections of such agents cut at a byte", f"{hurt} agents", True)
+        return [*found, more, *self._takeovers()]
+
+    def _takeovers(self) -> list[Row]:
+        """Return how long takeovers took; times taken beside other programs have a looser limit."""
+        promise = "A task goes on in another process of the name"
+        crowded = f"{promise}, while others used the machine"
+        all_ = [(promise, self.takeovers.quiet, 1), (crowded, self.takeovers.crowded, _PATIENCE)]
+        return [
+            Row(
+                said,
+                f"p50 {times.p50:.0f} ms, max {times.max:.0f} ms of {times.count}",
+                times.max <= looser * PROMISED,
+            )
+            for said, times, looser in all_
+            if times.count
+        ]
 
 
 class CuttingProxy:
@@ -54,6 +85,8 @@ class CuttingProxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.cuts = 0
+        # Whether nothing more is cut off.
+        self.is_calm = False
         self.port = 0
 
     async def open(self) -> None:
@@ -82,11 +115,11 @@ class CuttingProxy:
             ways = [self._carry(reader, back, left), self._carry(there, writer, left)]
             running = [asyncio.ensure_future(way) for way in ways]
             try:
-                await asyncio.wait(
-                    running,
-                    return_when=asyncio.FIRST_COMPLETED,
-                    timeout=_LONGEST_TIME * self._chance.random(),
-                )
+                life = _LONGEST_TIME * self._chance.random()
+                first = asyncio.FIRST_COMPLETED
+                await asyncio.wait(running, return_when=first, timeout=life)
+                if self.is_calm:
+                    await asyncio.wait(running, return_when=first)
             finally:
                 for way in running:
                     way.cancel()
@@ -106,8 +139,8 @@ class CuttingProxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: list[int]
     ) -> None:
         while data := await reader.read(_PIECE):
-            piece = data[: left[0]]
-            left[0] -= len(data)
+            piece = data if self.is_calm else data[: left[0]]
+            left[0] -= 0 if self.is_calm else len(data)
             writer.write(piece)
             await writer.drain()
             if left[0] <= 0:
@@ -143,7 +176,12 @@ class JoinedServer(FixedServer):
 
 
 class JoinedProcesses(GatewayProcesses):
-    """All processes of a run."""
+    """All processes of a run: three agents, of which one has a process, one several with stores of
+    their own, and one two that share a store."""
+
+    names = ("pair", *GatewayProcesses.names)
+    lives = (0.2, 4.0)
+    cuts_per_kill = 5
 
     def __init__(
         self,
@@ -155,6 +193,11 @@ class JoinedProcesses(GatewayProcesses):
     ) -> None:
         self._seed = seed
         super().__init__(folder, parties, owners, seed, environment)
+        self.runs["pair"] = folder / "pair.runs"
+        of_pair = self.lasting | {"PROOF_RUNS": str(self.runs["pair"])}
+        self.pair = [self.agent("pair", folder / "pair.db", of_pair) for _ in range(2)]
+        # Of the agents, by name, once they are registered.
+        self._ids: dict[str, str] = {}
 
     def agent(self, name: str, store: Path, environment: Mapping[str, str]) -> FixedServer:
         """Return a process of an agent."""
@@ -179,6 +222,55 @@ class JoinedProcesses(GatewayProcesses):
         await super().close()
         await self.proxy.close()
 
+    async def take_over(self, count: int, progress: Progress) -> Takeovers:
+        """Kill the process that works on a task, and see after how long the other goes on: nothing
+        else is hurt meanwhile."""
+        self.proxy.is_calm = True
+        quiet: list[float] = []
+        crowded: list[float] = []
+        for n in range(count):
+            began = await asyncio.to_thread(moment)
+            taken = await self._taken_over(f"takeover-{n}")
+            is_crowded = share_of_others(began) > _CROWD
+            (crowded if is_crowded else quiet).append(taken)
+            progress(f"takeover {n + 1}/{count}")
+        return Takeovers(spread(quiet), spread(crowded))
+
+    async def _taken_over(self, name: str) -> float:
+        """Return after how many milliseconds a caller saw a second attempt of a task."""
+        party = self.owners["pair"]
+        text = f"{_BEATS} {name}"
+        params = message("beat", text, f"{self._seed}-{name}")
+        params["metadata"] = {"agentId": self._ids["pair"]}
+        connection = RpcConnection(await self.gateways.port(), token=party.token)
+        victim: FixedServer | None = None
+        killed_at = 0.0
+        stream = connection.stream("SendStreamingMessage", params)
+        try:
+            async with asyncio.timeout(_TAKEN_WITHIN), contextlib.aclosing(stream):
+                async for frame in stream:
+                    update = frame.value.get("artifactUpdate")
+                    said = text_of({"artifacts": [update["artifact"]]}) if update else ""
+                    if said and victim is None:
+                        victim = self._working_on(text)
+                        killed_at = time.monotonic()
+                        victim.kill()
+                    elif said and not said.startswith("1."):
+                        return (time.monotonic() - killed_at) * 1000
+        except (TimeoutError, ConnectionGone):
+            pass
+        finally:
+            connection.close()
+            if victim is not None:
+                await victim.start()
+        return _TAKEN_WITHIN * 1000
+
+    def _working_on(self, text: str) -> FixedServer:
+        """Return the process that began a task."""
+        lines = (line.split("\t") for line in self.runs["pair"].read_text().splitlines())
+        pid = next(int(pid) for _, said, _, pid in lines if said == text)
+        return next(one for one in self.pair if one.pid == pid)
+
     async def register(self, name: str, price: float) -> str:
         """Wait until an agent has registered itself, and say what it costs; return its id."""
         owner = self.owners[name]
@@ -190,7 +282,7 @@ class JoinedProcesses(GatewayProcesses):
                 if mine:
                     break
                 await asyncio.sleep(0.1)
-        id = mine[0]["id"]
+        self._ids[name] = id = mine[0]["id"]
         body = {"pricePerTask": price, "repeatable": name == "many"}
         await ask_gateway("PATCH", f"/api/v1/agents/{id}", body=body)
         return id

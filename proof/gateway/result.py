@@ -1,6 +1,16 @@
 """What the proof of a gateway found, and the promises that it is about."""
 
-from proof.results import Result, Row, bound
+import msgspec
+
+from proof.results import Result, Row, Spread, bound
+
+
+class Takeovers(msgspec.Struct):
+    """Milliseconds from the kill of an agent's process until another goes on with its task."""
+
+    quiet: Spread = msgspec.field(default_factory=Spread)
+    # Those that were timed while other programs used the machine.
+    crowded: Spread = msgspec.field(default_factory=Spread)
 
 
 class GatewayResult(Result, kw_only=True):
@@ -9,6 +19,7 @@ class GatewayResult(Result, kw_only=True):
     proof: str = "gateway"
     kills: int
     gateway_kills: int
+    agent_kills: int
     flaps: int
     # Errands that were acknowledged, and of these the ones that were followed as a stream.
     tasks: int
@@ -19,6 +30,9 @@ class GatewayResult(Result, kw_only=True):
     differing: int
     changed: int
     doubled: int
+    # Steps that agents recorded, and those that were taken again.
+    steps: int
+    repeated: int
     # Streams or logs that are not contiguous.
     gaps: int
     captures: int
@@ -35,6 +49,7 @@ class GatewayResult(Result, kw_only=True):
     resumed: int
     # Connections of joined agents that were cut off on the way.
     cuts: int = 0
+    takeovers: Takeovers
     refused: dict[str, int]
     bound_per_kill: float | None = None
 
@@ -63,4 +78,10 @@ class GatewayResult(Result, kw_only=True):
             ),
             Row("Books after the run", books, not self.sum + self.holds),
             Row("Messages an agent that works once has twice", tries, not self.doubled),
+            Row(
+                "Steps taken again that were recorded",
+                f"{self.repeated} of {self.steps:,}",
+                not self.repeated,
+                bound(self.steps),
+            ),
         ]

@@ -17,13 +17,17 @@ from dragoman.testing.load import HOST
 from proof.client import ANSWER_WITHIN
 from proof.gateway import agent as gateway_agent
 from proof.gateway.callers import Account
-from proof.results import Json
+from proof.gateway.result import Takeovers
+from proof.results import Json, Progress
 from proof.servers import Replicas, Server
 
 # Below the ports that systems give to callers: a call to an agent that is down must not get the
 # agent's own port to call from, and thereby answer itself.
 _PORTS = range(12_000, 30_000)
 _GOOD = (200, 201)
+# Here it is the proof that kills, and not what is worked on: tasks that were under way in two kills
+# would run one at a time, and others wait.
+_BLAMELESS = {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_SUSPECT_SECONDS": "0.05"}
 # The credential that the agent that works once asks for.
 SECRET = "a-secret-between-gateway-and-agent"
 
@@ -80,6 +84,13 @@ def _free_port(chance: random.Random) -> int:
 class GatewayProcesses:
     """All processes of a run."""
 
+    # The agents: one that may be repeated, and one that works once.
+    names: tuple[str, ...] = ("many", "once")
+    # Seconds between two kills.
+    lives = (0.05, 1.2)
+    # Connections that are cut off on the way for each kill, at least.
+    cuts_per_kill = 0
+
     def __init__(
         self,
         folder: Path,
@@ -106,8 +117,7 @@ class GatewayProcesses:
             "DRAGOMAN_ALLOW": HOST,
             "DRAGOMAN_INITIAL_CREDITS": "1000000",
             "DRAGOMAN_LEASE": "2",
-            # Here it is the proof that kills, and not what is worked on.
-            "DRAGOMAN_MAX_ATTEMPTS": "1000",
+            **_BLAMELESS,
             "DRAGOMAN_FORWARD_ATTEMPTS": "10",
             "DRAGOMAN_FORWARD_TIMEOUT": "5",
         }
@@ -115,11 +125,13 @@ class GatewayProcesses:
             folder / "gateway.db", chance, environment=settings | dict(environment or {})
         )
         self._chance = chance
-        lasting = fast | {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_LEASE": "2"}
-        of_many = lasting | {"PROOF_RUNS": str(self.runs["many"])}
+        self.lasting = fast | {**_BLAMELESS, "DRAGOMAN_LEASE": "2"}
+        of_many = self.lasting | {"PROOF_RUNS": str(self.runs["many"])}
         self.replicas = [self.agent("many", folder / f"many-{n}.db", of_many) for n in range(3)]
-        of_once = lasting | {"PROOF_RUNS": str(self.runs["once"])}
+        of_once = self.lasting | {"PROOF_RUNS": str(self.runs["once"])}
         self.once = self.agent("once", folder / "once.db", of_once)
+        # Processes that share a store, and replace each other.
+        self.pair: list[FixedServer] = []
         self.gateways = Replicas([self.gateway])
 
     def agent(self, name: str, store: Path, environment: Mapping[str, str]) -> FixedServer:
@@ -132,7 +144,7 @@ class GatewayProcesses:
         # One before the others, which find its code translated.
         await self.gateways.start(self.gateway)
         async with asyncio.TaskGroup() as group:
-            for server in [*self.replicas, self.once]:
+            for server in [*self.replicas, self.once, *self.pair]:
                 group.create_task(server.start())
 
     @property
@@ -142,8 +154,12 @@ class GatewayProcesses:
 
     async def close(self) -> None:
         """End all of them."""
-        for server in [self.gateway, *self.replicas, self.once]:
+        for server in [self.gateway, *self.replicas, self.once, *self.pair]:
             server.kill()
+
+    async def take_over(self, count: int, progress: Progress) -> Takeovers:
+        """Time how long another process takes to go on with a task; there is none here."""
+        return Takeovers()
 
     async def register(self, name: str, price: float) -> str:
         """Register an agent for its owner; return its id."""

@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,7 +64,15 @@ def _inside(words: list[str], cwd: Path, env: Mapping[str, str]) -> Ended:
         except SystemExit as ended:
             code = int(ended.code or 0)
         shown = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]  # a BytesIO
+    _check_hint(words, *shown)
     return Ended(words, code, *shown)
+
+
+def _check_hint(words: list[str], out: str, err: str) -> None:
+    """Whatever goes wrong has the next command to type: here for every failure of every test."""
+    assert not re.search(r'"hint": ?null', out), (words, out)
+    if re.search("^Error: ", err, re.MULTILINE):
+        assert re.search("^Hint: .", err, re.MULTILINE), (words, err)
 
 
 def document(ended: Ended, exit: int = 0) -> Any:

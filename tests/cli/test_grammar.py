@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from dragoman.cli.failures import explain
+from dragoman.cli.failures import Failure, explain
 from dragoman.cli.grammar import Command, CommandPlace, Group, Invocation, command, command_words
 from dragoman.cli.option import option
 from tests.cli.command import document, inside
@@ -38,7 +38,7 @@ def parse(root: Group, *words: str) -> tuple[Invocation, dict[str, Any], list[An
 
 
 def refusal(root: Group, *words: str) -> str:
-    with pytest.raises(click.UsageError) as caught:
+    with pytest.raises((click.UsageError, Failure)) as caught:
         parse(root, *words)
     failure = explain(caught.value)
     assert failure.exit == 2

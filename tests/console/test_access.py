@@ -48,6 +48,7 @@ ROWS = {
     "/agents/{name}": ALL,
     "/delivery": OPERATORS,
     # A server without a gateway has none.
+    "/triggers": (404, 404, 404),
     "/money": (404, 404, 404),
     "/money/receipts/{task}": (404, 404, 404),
     "/system": OPERATORS,

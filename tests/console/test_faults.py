@@ -123,7 +123,6 @@ async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_ther
             # One hangs, one has another card, a receiver is dead, a caller asks too much.
             stuck = await send(site.http, "slow")
             others.moved_to = "/changer/elsewhere"
-            await site.http.post("/api/v1/agents/changer/probe", headers=OLIVIA)
             hook = {"url": f"{others.url}/hook/secret", "id": "h"}
             await send(site.http, "steady", taskPushNotificationConfig=hook)
             answers = await asyncio.gather(*(send(site.http, "steady") for _ in range(60)))

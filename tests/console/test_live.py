@@ -18,7 +18,7 @@ from dragoman import Agent
 from dragoman.console.api import VisitorApi
 from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
-from dragoman.server.ended_sessions import EndedSessions
+from dragoman.server.store_marks import ended_sessions
 from dragoman.stores.memory.store import MemoryStore
 from tests.console.sites import Visitor, console
 
@@ -169,7 +169,7 @@ async def test_a_stream_that_is_left_unread_ends() -> None:
 
 
 def sessions_of(secret: bytes, now: Callable[[], float] = time.time) -> Sessions:
-    return Sessions(lambda: secret, EndedSessions(MemoryStore()), now)
+    return Sessions(lambda: secret, ended_sessions(MemoryStore()), now)
 
 
 async def test_a_session_holds_for_eight_hours() -> None:

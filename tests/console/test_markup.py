@@ -107,8 +107,33 @@ def test_a_timeline_shows_states_steps_and_the_gap_before_a_takeover() -> None:
         "completed",
     ]
     (gap,) = (shape for shape in drawing.shapes if shape.is_gap)
-    assert gap.title == "no process worked on it for 5.0 s"
+    assert gap.title == "its process left within these 5.0 s; then another took over"
     assert drawing.ticks[-1][1] == "10.0 s"
+
+
+def test_steps_and_calls_without_times_last_as_long_as_their_neighbours_say() -> None:
+    forwarded = {"kind": "forwarded", "agent": "a1", "text": "the best"}
+    drawing = draw(
+        [
+            {"position": 1, "kind": "task", "at": "2026-01-01T00:00:00Z"},
+            {"position": 2, **forwarded},
+            {"position": 3, **forwarded},
+            {"position": 4, "kind": "step", "text": "one"},
+            {"position": 5, "kind": "step", "text": "two"},
+            {
+                "position": 6,
+                "kind": "status",
+                "at": "2026-01-01T00:00:10Z",
+                "state": "TASK_STATE_COMPLETED",
+            },
+        ],
+        is_ended=True,
+    )
+    (call,) = (shape for shape in drawing.shapes if shape.title.startswith("the best"))
+    one, two = (shape for shape in drawing.shapes if shape.lane == drawing.lanes.index("steps"))
+    assert call.width == pytest.approx(one.width + two.width)  # pyright: ignore[reportUnknownMemberType]  # pytest's own
+    assert one.x + one.width == pytest.approx(two.x)  # pyright: ignore[reportUnknownMemberType]  # pytest's own
+    assert one.is_guess and two.is_guess
 
 
 def test_a_task_without_times_has_no_timeline() -> None:
@@ -118,7 +143,7 @@ def test_a_task_without_times_has_no_timeline() -> None:
 
 def test_a_chart_of_one_value_or_none_is_drawn() -> None:
     assert chart("Tasks", "0", "per second", []).curve == ""
-    assert chart("Tasks", "1", "per second", [1.0]).curve == "M0.0 2.0L300 2.0"
+    assert chart("Tasks", "1", "per second", [1.0]).curve == "M0.0 11.3L300 11.3"
 
 
 def test_amounts_are_short() -> None:

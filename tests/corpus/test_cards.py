@@ -20,7 +20,8 @@ from dragoman.egress.egress import Egress
 from dragoman.egress.targets import Anywhere, read_target
 from dragoman.errors import A2AError
 from dragoman.model.card import HTTP_JSON, JSONRPC
-from dragoman.security.card_signatures import KeySet, verify
+from dragoman.security.card_keys import KeySet
+from dragoman.security.card_signatures import verify
 from dragoman.testing.clock import ManualClock
 from tests.corpus.cards import NEWER, Hostile, cases, document
 

@@ -94,10 +94,11 @@ class Place:
         raise AssertionError("nothing began")
 
 
-@pytest.mark.parametrize("how", ["exit", "fault", "kill"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "how"), [(1, "exit"), (1, "fault"), (1, "kill"), (2, "exit"), (2, "kill")]
+)
 async def test_a_task_that_ends_its_process_fails_alone(
-    tmp_path: Path, how: str, workers: int
+    tmp_path: Path, workers: int, how: str
 ) -> None:
     place = Place(tmp_path, workers)
     for death in range(2):

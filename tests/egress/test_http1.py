@@ -408,9 +408,16 @@ class TestRequests:
             await reader.read()
 
         counted = Counted(part)
-        async with playing(counted) as port, client() as egress:
+        told: list[tuple[int, int]] = []
+
+        def on_sent(count: int, total: int) -> None:
+            told.append((count, total))
+
+        async with playing(counted) as port, client(on_sent=on_sent) as egress:
             assert await ask(egress, port, "POST", body=sent) == (200, b"ok")
         assert taken == [sent]
+        # Who waits sees it go out, up to the last byte.
+        assert len(told) > 10 and told == sorted(told) and told[-1] == (LARGE, LARGE)
 
     async def test_an_answer_before_the_end_of_a_body_is_heard_and_ends_the_connection(
         self,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from harness.waiting import eventually, within
+from harness.databases import buried
+from harness.waiting import within
 
 from dragoman.config import load_settings
 from dragoman.engine.engine import Engine
@@ -546,17 +547,6 @@ def postgres_store(url: str, lease: float = 30.0, sealing: Sealing | None = None
     # A call that is cancelled while it connects leaves no question for TLS unanswered.
     addresses = Addresses(f"{url}?sslmode=disable")
     return PostgresStore(addresses, lease=lease, grace=0, sealing=sealing)
-
-
-async def buried(store: Store, dead: int) -> None:
-    """Return when a worker knows that another is dead: the server notices a moment after its
-    end."""
-
-    async def is_known() -> bool:
-        await store.renew()
-        return not await store.is_live(dead)
-
-    await eventually(is_known)
 
 
 def house_over(kind: str, folder: Path, database: str = "") -> House:

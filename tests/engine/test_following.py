@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from harness.waiting import within
+from harness.waiting import eventually, within
 
 from dragoman.engine.gathered_reads import GatheredReads
 from dragoman.errors import (
@@ -14,6 +14,7 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
 from dragoman.service import Call
 from dragoman.stores.interface import READ_BYTES
@@ -219,11 +220,14 @@ class FarStore(MemoryStore):
         super().__init__()
         self.asked: list[int] = []
         self.is_away = False
+        self.arrives = asyncio.Event()
+        self.arrives.set()
 
     async def read_many(self, places: Any, *, limit: int, size: int = READ_BYTES) -> Any:
-        self.asked.append(len(places))
         # As long as a journey is: others come meanwhile.
         await asyncio.sleep(0)
+        self.asked.append(len(places))
+        await self.arrives.wait()
         if self.is_away:
             raise StoreUnavailable("away")
         return await super().read_many(places, limit=limit, size=size)
@@ -237,6 +241,24 @@ async def test_readers_of_one_moment_ask_a_far_store_together() -> None:
     assert [[recorded.seq for recorded in events] for events in found] == [[1]] * 50
     assert sum(store.asked) == 50 and len(store.asked) <= 2
     assert await within(reads.read(numbers[0], 1)) == []
+
+
+async def test_a_reader_that_comes_as_all_reads_end_is_served() -> None:
+    store = FarStore()
+    number = await write(store, creation("t1"))
+    reads = GatheredReads(store)
+
+    async def twice() -> list[Recorded]:
+        await reads.read(number, 0)
+        return await reads.read(number, 0)
+
+    store.arrives.clear()
+    first = asyncio.ensure_future(twice())
+    await eventually(lambda: store.asked == [1])
+    second = asyncio.ensure_future(reads.read(number, 0))
+    await eventually(lambda: store.asked == [1, 1])
+    store.arrives.set()
+    assert [len(events) for events in await within(asyncio.gather(first, second))] == [1, 1]
 
 
 async def test_a_reader_that_leaves_or_fails_takes_no_other_along() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from harness.databases import buried
 from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
@@ -14,7 +15,7 @@ from dragoman.model.events import AttemptStarted, StatusUpdate
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import Task, TaskState
 from dragoman.stores.interface import Survey, TaskRow
-from tests.engine.engines import House, Street, buried, message, result, state
+from tests.engine.engines import House, Street, message, result, state
 
 S = TaskState
 
@@ -272,6 +273,34 @@ async def test_a_message_and_a_take_over_at_the_same_moment_start_the_code_once(
     assert sorted(began) == ["0", "1", "2", "3"]
 
 
+async def test_tasks_of_one_that_died_do_not_wait_for_each_others_logs(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each read is a way to another machine and back; one file is read one by one."""
+    for n in range(4):
+        await a.send(str(n), skill="work", wait=False)
+    await eventually(lambda: len(twins.runs) == 4)
+    street.houses.remove(a)
+    dead = a.store.worker
+    await a.die()
+    await buried(b.store, dead)
+    read, reading, most = b.store.read, 0, 0
+
+    async def counted(*about: Any, **more: Any) -> Any:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            return await read(*about, **more)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(b.store, "read", counted)
+    await within(b.engine.sweep())
+    await eventually(lambda: len(twins.runs) == 8)
+    assert most == (4 if b.store.is_far else 1)
+
+
 @pytest.mark.parametrize("how", ["a message", "a cancel"])
 async def test_a_call_that_is_overtaken_by_our_own_take_over_leaves_no_orphan(
     street: Street,
@@ -298,6 +327,45 @@ async def test_a_call_that_is_overtaken_by_our_own_take_over_leaves_no_orphan(
         assert state(ended) is S.COMPLETED
     else:
         assert state(ended) is (S.COMPLETED if how == "a message" else S.CANCELED), outcome
+
+
+async def test_a_take_over_that_finds_an_end_which_was_refused_is_tried_again(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is that of a cancel, whose fence our own claim raised. The cancel's own retry comes
+    while the take-over is under way, and waits for the same start."""
+    monkeypatch.setattr(recovery, "RETRY_AFTER", 0.0)
+    task = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: twins.runs)
+    street.houses.remove(a)
+    dead = a.store.worker
+    await a.die()
+    await buried(b.store, dead)
+    read, worker_of = recovery.read_replay, b.engine._recovery.worker_of
+    canceling, taking, retrying = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def in_turn(*about: Any) -> Any:
+        if not canceling.is_set():
+            canceling.set()
+            await taking.wait()
+        elif not taking.is_set():
+            taking.set()
+            await retrying.wait()
+        return await read(*about)
+
+    async def retry(head: TaskRow) -> Any:
+        retrying.set()
+        return await worker_of(head)
+
+    monkeypatch.setattr(recovery, "read_replay", in_turn)
+    monkeypatch.setattr(b.engine._recovery, "worker_of", retry)
+    cancel = asyncio.ensure_future(b.cancel(task.id))
+    await within(canceling.wait())
+    await within(b.engine.sweep())
+    with pytest.raises(Overloaded):
+        await within(cancel)
+    twins.gates["b"].set()
+    assert result(await b.reaches(task.id, S.COMPLETED)) == "hi b 2"
 
 
 async def _is_over(house: House, task: Task) -> bool:

@@ -37,7 +37,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import TaskReading, encode_event
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.shares import WIDE_EVENTS
+from dragoman.shares import WIDE_EVENTS, Shares
 from dragoman.stores.memory import MemoryStore
 from tests.engine.engines import GatedStore
 
@@ -68,11 +68,16 @@ def store() -> GatedStore:
 
 
 def begun(store: MemoryStore, limits: LogLimits | None = None) -> TaskLog:
-    log = TaskLog(
-        store, Bell(), limits or LogLimits(1000, 10**9), scope=HERE, task_id=ID, context_id=CONTEXT
-    )
+    log = made(store, limits or LogLimits(1000, 10**9))
     log.emit(first(), at=1)
     return log
+
+
+def made(store: MemoryStore, limits: LogLimits) -> TaskLog:
+    shares = Shares()
+    account = shares.account(HERE.principal)
+    ids = HERE, ID, CONTEXT
+    return TaskLog(store, Bell(), limits, *ids, shares, account, HERE.agent, (HERE, ID))
 
 
 async def written(log: TaskLog) -> None:
@@ -111,7 +116,7 @@ async def test_what_happens_during_a_write_goes_with_the_next(store: GatedStore)
 
 
 async def test_a_held_log_writes_nothing_until_it_is_released(store: GatedStore) -> None:
-    log = TaskLog(store, Bell(), LogLimits(100, 10**6), scope=HERE, task_id=ID, context_id=CONTEXT)
+    log = made(store, LogLimits(100, 10**6))
     log.is_held = True
     log.emit(first(), at=1)
     for _ in range(3):
@@ -329,7 +334,7 @@ async def test_what_an_agent_calls_a_task_is_never_amended_away(store: GatedStor
     store.shut()
     log = begun(store)
     operation = SendMessage(message=said("first"))
-    worker = Worker(log, Replay(operation), Plan(run), ANONYMOUS, SystemClock(), keep)
+    worker = Worker(log, Replay([operation]), Plan(run), ANONYMOUS, SystemClock(), keep)
     place = Forwarded("agent", "http://agent")
     worker.forward(place)
     worker.forward(place := msgspec.structs.replace(place, task_id="theirs", is_delivered=True))

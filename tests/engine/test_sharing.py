@@ -12,8 +12,9 @@ from dragoman import Agent, Message, Turn
 from dragoman.engine import notes, recovery
 from dragoman.errors import Overloaded, TaskNotCancelable, UnsupportedOperation
 from dragoman.model.events import ArtifactUpdate, MessageAdded, StatusUpdate
+from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import Task, TaskState
-from dragoman.stores.interface import LeaveNote
+from dragoman.stores.interface import LeaveNote, TaskRow
 from tests.engine.engines import FullDisk, House, Street, message, result, state, texts
 
 S = TaskState
@@ -438,10 +439,26 @@ async def test_a_task_that_waits_elsewhere_is_canceled(a: House, b: House) -> No
 
 
 async def test_cancelling_in_both_at_once_gives_both_the_task(
-    a: House, b: House, players: Players
+    a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Both find it running; one that comes when it is canceled already is refused."""
     task = await a.send("hi", skill="held", wait=False)
     await eventually(lambda: players.runs)
+    found = asyncio.Barrier(2)
+
+    def meet(house: House) -> None:
+        read = house.store.head
+
+        async def meeting(scope: Scope, task_id: TaskId) -> TaskRow | None:
+            monkeypatch.setattr(house.store, "head", read)
+            head = await read(scope, task_id)
+            await found.wait()
+            return head
+
+        monkeypatch.setattr(house.store, "head", meeting)
+
+    for house in (a, b):
+        meet(house)
     canceled = await within(asyncio.gather(a.cancel(task.id), b.cancel(task.id)))
     assert canceled[0] == canceled[1]
     assert state(canceled[0]) is S.CANCELED

@@ -160,6 +160,11 @@ async def test_flat_events_within_a_stream_of_1_0_are_read_by_their_kind(
             answer = await within(client.send("ping"))
         assert (answer.state, answer.text) == (TaskState.COMPLETED, "pong")
         assert OTHER_SHAPE.encode() in b"".join(await log(site, answer.task_id))
+        seen = (await site.http.get(f"/api/v1/agents/{agent.id}")).json()["data"]
+        assert seen["conformance"]["deviations"] == [OTHER_SHAPE]
+        lost = 20 + 5 * len(seen["conformance"]["findings"])
+        assert seen["conformance"]["score"] == 100 - lost
+        assert seen["retries_left"] == 3
 
 
 async def test_answers_in_the_right_shape_leave_no_note(tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
 """Agents that dial out: they serve through a gateway, and are agents as any other to it."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.certificates import LOOPBACK, SERVER, Authority
+from harness.clock import MovableLoop
+from harness.forward_proxies import ConnectProxy, tls_in_front
 from harness.serving import hosting
 from harness.waiting import WAIT, eventually, within
 
@@ -14,16 +18,19 @@ from dragoman import Agent, Client, TaskState
 from dragoman.config import load_settings
 from dragoman.egress.egress import Egress
 from dragoman.egress.errors import EgressFailed, EgressRefused
+from dragoman.egress.targets import Anywhere
 from dragoman.errors import InvalidParams, PermissionDenied, Unauthenticated
+from dragoman.gateway import join_endpoint
 from dragoman.gateway.app import gateway_app, gateway_of
 from dragoman.gateway.join_endpoint import PATH
 from dragoman.model.identity import Caller, Principal
 from dragoman.server.process.join_app import join_agent
 from dragoman.tunnels.frames import Hello
 from dragoman.tunnels.tunnel import Tunnel
+from dragoman.tunnels.websocket import HandshakeFailed, WebSocketWire, client_wire
 from tests.gateway.gateway_site import GatewaySite, gateway, workshop
 from tests.gateway.guarded_site import ALICE, BOB, ask, guarded
-from tests.tunnels.pair import MemoryWire
+from tests.tunnels.pair import MemoryWire, Recorder
 
 pytestmark = pytest.mark.anyio
 
@@ -271,3 +278,116 @@ async def test_a_plain_request_is_told_to_upgrade(tmp_path: Path) -> None:
         plain = await site.http.get(PATH)
         assert plain.status_code == 426 and plain.headers["upgrade"] == "websocket"
         assert (await site.http.post(PATH)).status_code == 405
+
+
+# Limits
+
+
+@asynccontextmanager
+async def raw_tunnel(site: GatewaySite, token: str = "") -> AsyncGenerator[WebSocketWire]:
+    """A WebSocket to where agents join, of which nothing is said yet."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    wire = client_wire(f"ws{site.url.removeprefix('http')}{PATH}", headers)
+    async with Egress(policy=Anywhere()) as http:
+        await http.connect(f"{site.url}{PATH}", lambda: wire)
+        try:
+            await within(wire.opened())
+            yield wire
+        finally:
+            wire.abort()
+
+
+async def test_an_owner_has_so_many_tunnels_and_others_have_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_endpoint, "MOST_TUNNELS", 2)
+
+    async def is_let_in() -> bool:
+        try:
+            async with raw_tunnel(site, ALICE):
+                return True
+        except HandshakeFailed as error:
+            assert error.status == 429, error
+            return False
+
+    async with guarded(tmp_path, is_ours=True) as site, raw_tunnel(site, ALICE):
+        async with raw_tunnel(site, ALICE):
+            assert not await is_let_in()
+            async with raw_tunnel(site, BOB):
+                pass
+        # One has ended, and makes room.
+        await eventually(is_let_in)
+
+
+def test_an_agent_that_does_not_say_who_it_is_is_closed_with_the_reason(tmp_path: Path) -> None:
+    loop = MovableLoop()
+
+    async def test() -> None:
+        async with gateway(tmp_path, is_ours=True) as site, raw_tunnel(site) as wire:
+            gone = asyncio.Event()
+            wire.on_lost = lambda _: gone.set()
+            await loop.skip(join_endpoint.HELLO_WITHIN - 1)
+            assert not gone.is_set()
+            await loop.skip(1)
+            await within(gone.wait())
+            assert wire.refusal == "there was no HELLO in time"
+            assert not site.gateway.registry.all()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(test())
+
+
+async def test_a_process_of_the_name_takes_over_at_once_from_one_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path, is_ours=True) as site:
+        agents = site.gateway.joined
+        host = "0123456789abcdef.name.owner.joined.invalid"
+        first, second = Tunnel(MemoryWire(), _ignored), Tunnel(MemoryWire(), _ignored)
+        agents.tunnels[host] = [first, second]
+        first.lost()
+        # Also before it is known here that it left.
+        assert await agents.connect(host, Recorder(), 0)
+        agents.leave(host, first)
+        assert await agents.connect(host, Recorder(), 0) and len(second) == 2
+        agents.leave(host, second)
+        assert not await agents.connect(host, Recorder(), 0)
+
+
+def _ignored(frame: object) -> None:
+    """Nothing is said."""
+
+
+# By a proxy
+
+
+async def test_an_agent_joins_a_gateway_with_tls_by_a_proxy_of_its_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority()
+    files = authority.issue(LOOPBACK, uses=[SERVER]).save_files(tmp_path, "server")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.save(tmp_path, "ca")))
+    async with (
+        gateway(tmp_path, is_ours=True) as site,
+        tls_in_front(context, site.url) as secured,
+        ConnectProxy("Basic YW5uOmh1c2g=") as proxy,
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("://", "://ann:hush@"))
+        there = GatewaySite(secured, site.http, site.app)
+        async with joined(there), Client(f"{site.url}/a2a/workshop") as client:
+            assert (await within(client.send("hello"))).text == "echo: hello"
+        assert {*proxy.connects} == {secured.removeprefix("https://")}
+
+
+async def test_an_agent_joins_without_tls_by_a_proxy_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path, is_ours=True) as site, ConnectProxy() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        async with joined(site) as url:
+            assert proxy.connects
+            monkeypatch.delenv("http_proxy")
+            async with Client(url) as client:
+                assert (await within(client.send("hello"))).text == "echo: hello"

@@ -3,6 +3,7 @@
 `dragoman.testing.clock.ManualClock` is the one for code that waits; these are for code that reads.
 """
 
+import asyncio
 import time
 
 
@@ -29,3 +30,21 @@ class SkippingClock:
 
     def monotonic(self) -> float:
         return 1000.0 + self.passed
+
+
+class MovableLoop(asyncio.SelectorEventLoop):
+    """An event loop whose timers come due when a test skips seconds."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+        super().__init__()
+
+    def time(self) -> float:
+        return super().time() + self.skipped
+
+    async def skip(self, seconds: float) -> None:
+        """Let seconds pass, and what came due run."""
+        self.skipped += seconds
+        # Timers are collected at the next turn of the loop and run at the one after it.
+        for _ in range(3):
+            await asyncio.sleep(0)

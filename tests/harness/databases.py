@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.stores.interface import Store
 from dragoman.stores.postgres import Addresses, PostgresStore
 from dragoman.testing.servers import PostgresServer
+from harness.waiting import eventually
 
 _TEMPLATE = "dragoman_template"
 # No process looks through hundreds of databases for rows to vacuum, and little log is kept.
 _SETTINGS = {"autovacuum": "off", "max_wal_size": "128MB", "min_wal_size": "32MB"}
+
+_SILENT = "UPDATE beats SET at = at - interval '1 s' WHERE worker = $1 RETURNING worker"
 
 
 class Databases:
@@ -46,6 +50,19 @@ async def new_database(request: pytest.FixtureRequest) -> str:
     url = await asyncio.to_thread(databases.make)
     request.addfinalizer(lambda: databases.drop(url))
     return url
+
+
+async def buried(store: Store, dead: int) -> None:
+    """Return when a worker knows that another is dead. The server notices a moment after its end;
+    that the other was not heard for half a second since need not be waited for."""
+    if isinstance(store, PostgresStore):
+        await store._connections.rows(_SILENT, dead)
+
+    async def is_known() -> bool:
+        await store.renew()
+        return not await store.is_live(dead)
+
+    await eventually(is_known)
 
 
 async def _migrate(url: str) -> None:

@@ -15,6 +15,11 @@ async def talk(text: str, turn: Turn) -> str | None:
             for number in range(int(rest)):
                 await turn.say(str(number))
             return "counted"
+        case "pour":
+            # Megabytes, as one artifact.
+            for _ in range(int(rest) * 256):
+                await turn.write("x" * 4096)
+            return None
         case "hold":
             await asyncio.Event().wait()
             return None

@@ -15,9 +15,9 @@ import uvicorn
 from dragoman import Agent, App
 from dragoman.config import load_settings
 from dragoman.http.connections import Connections
-from dragoman.http.grpc.pipes import Pipes
+from dragoman.http.grpc.front import GrpcFront
 from dragoman.http.protocol import protocol
-from dragoman.server.process.grpc_serving import pipes_of
+from dragoman.server.process.grpc_serving import grpc_of
 from harness.waiting import WAIT, eventually, within
 
 V1 = {"A2A-Version": "1.0"}
@@ -238,13 +238,13 @@ async def hosting(
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
-    pipes = _pipes(asgi)
+    grpc = _grpc(asgi)
     config = uvicorn.Config(
         asgi,
         lifespan=lifespan,  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
-        http=_connections(asgi, pipes) if pipes is not None or is_ours else "httptools",
+        http=_connections(asgi, grpc) if grpc is not None or is_ours else "httptools",
         timeout_graceful_shutdown=1,
         # A client of a busy machine may use a connection again just as the usual 5 s end.
         timeout_keep_alive=int(WAIT),
@@ -258,24 +258,24 @@ async def hosting(
     finally:
         if isinstance(asgi, App):
             asgi.end_streams()
-        if pipes is not None:
-            await pipes.stop(1)
+        if grpc is not None:
+            await grpc.stop(1)
         server.end()
         await within(running)
         listener.close()
 
 
-def _pipes(asgi: Any) -> Pipes | None:
+def _grpc(asgi: Any) -> GrpcFront | None:
     """Return what takes gRPC on the port of an app whose settings name it."""
     is_named = isinstance(asgi, App) and "grpc" in asgi.settings.dialects.transport
-    return pipes_of(asgi) if is_named else None
+    return grpc_of(asgi) if is_named else None
 
 
-def _connections(app: App, pipes: Pipes | None) -> Any:
+def _connections(app: App, grpc: GrpcFront | None) -> Any:
     """Return what makes connections as a process of ours has them."""
     connections = Connections(app.settings)
-    connections.pipes = pipes
-    app.site.discovery.grpc.is_served = pipes is not None
+    connections.grpc = grpc
+    app.site.discovery.grpc.is_served = grpc is not None
     return protocol(connections)
 
 

@@ -24,6 +24,6 @@ def test_a_query_that_is_too_long_is_not_parsed(monkeypatch: pytest.MonkeyPatch)
             "query_string": b"A2A-Version=".ljust(size, b"1")[:size],
         }
         mount: Any = None
-        found = HttpRequest(scope, None, None, mount, "/")  # type: ignore[arg-type]  # not read
+        found = HttpRequest.of(scope, None, None, mount, "/")  # type: ignore[arg-type]  # not read
         assert found.version == (None, None)
         assert len(parsed) == times

@@ -236,12 +236,14 @@ def test_every_row_has_a_cell_for_every_caller() -> None:
 
 
 def test_only_what_is_open_is_answered_to_callers_without_a_credential() -> None:
-    """All else is one refusal; posts of agents and of the payment provider show another proof."""
+    """All else is one refusal; posts of agents and of the payment provider, and processes of the
+    same gateway, show another proof."""
     others = {row.route for row in rows() if row.cells.get("anonymous") not in ("401", "public")}
     proved = {
         "POST /api/v1/hooks/{place}/{mark}",
         "POST /api/v1/webhooks/{id}",
         "POST /api/v1/billing/webhook",
+        "GET /api/v1/join/{host}",
     }
     assert others - {row.route for row in rows() if row.rights} == proved
 

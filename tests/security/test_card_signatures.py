@@ -21,8 +21,8 @@ from cryptography.x509.oid import NameOID
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from dragoman.errors import CardInvalid, ConfigError
+from dragoman.security.card_keys import KeySet
 from dragoman.security.card_signatures import (
-    KeySet,
     SignatureVerdict,
     canonical,
     key_urls,

@@ -180,7 +180,7 @@ NO_TABLES = {
     "cli/serving/listening.py": "ways for callers to prove who they are, in a help text",
     "dialects/card_check.py": "ways to a token that a card may declare",
     "security/card_members.py": "ways to a token that a card may declare",
-    "security/card_signatures.py": "types of keys",
+    "security/card_keys.py": "types of keys",
     "server/authenticators.py": "settings, and which way to be known needs them",
 }
 

@@ -16,7 +16,8 @@ from dragoman import Agent, AgentSkill, App, Settings
 from dragoman.config import CardSettings, StoreSettings, load_settings
 from dragoman.model.identity import Caller
 from dragoman.security.bearer_tokens import BearerTokens
-from dragoman.security.card_signatures import KeySet, verify
+from dragoman.security.card_keys import KeySet
+from dragoman.security.card_signatures import verify
 
 TOKENS = {
     "alice-token-0123456789": Caller("alice", True, frozenset({"gold"})),

@@ -17,7 +17,8 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from dragoman import Agent, AgentSkill, App, Settings
 from dragoman.config import CardSettings, StoreSettings
 from dragoman.errors import ConfigError
-from dragoman.security.card_signatures import KeySet, verify
+from dragoman.security.card_keys import KeySet
+from dragoman.security.card_signatures import verify
 from tests.peers.libraries import python_of
 
 NEW = "/.well-known/agent-card.json"

@@ -19,7 +19,7 @@ from dragoman.client.credentials.credentials import ApiKey
 from dragoman.client.credentials.origins import Origins
 from dragoman.egress.egress import Egress
 from dragoman.egress.targets import Anywhere
-from dragoman.errors import A2AError, ConfigError
+from dragoman.errors import A2AError, ConfigError, TaskNotFound
 from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.model.task import TaskState
 from dragoman.testing.agents import replayed
@@ -33,6 +33,7 @@ from dragoman.testing.scripted.serve import serving
 
 SECRET = "s3cret-key-0001"
 SCRIPT: dict[str, Any] = {
+    "card": {"bindings": ["JSONRPC", "HTTP+JSON", "GRPC"]},
     "access": {"kind": "api-key", "secret": SECRET, "name": "X-Weird"},
     "rules": [
         {
@@ -59,7 +60,7 @@ async def recording(path: Path, *redact: str, script: Any = None) -> AsyncGenera
     async with serving(agent) as upstream, Egress(policy=Anywhere()) as egress:
         fetched = await Cards().fetch(egress, parse(upstream))
         recorder = Recorder(
-            fetched.card, fetched.raw, egress, CassetteRedaction(redact, fetched.raw)
+            fetched.card, fetched.raw, egress, CassetteRedaction(redact, fetched.raw), upstream
         )
         writer = recorder.sink = CassetteWriter(path, recorder.head)
         try:
@@ -89,6 +90,8 @@ WANTED = [TaskState.INPUT_REQUIRED, "Rome", 4, TaskState.COMPLETED]
         {"bindings": ["HTTP+JSON"]},
         {"version": "0.3"},
         {"version": "0.3", "bindings": ["HTTP+JSON"]},
+        {"bindings": ["GRPC"]},
+        {"version": "0.3", "bindings": ["GRPC"]},
     ],
 )
 async def test_a_conversation_is_recorded_and_plays_again_without_the_agent(
@@ -97,7 +100,9 @@ async def test_a_conversation_is_recorded_and_plays_again_without_the_agent(
     path = tmp_path / "c.jsonl"
     async with recording(path) as recorded:
         assert await converse(recorded.url, **options) == WANTED
+        spoken = {one.binding for one in recorded.agent.requests if one.operation is not None}
         assert len(recorded.agent.requests) > 4
+        assert spoken == {*options.get("bindings", spoken)}
     assert path.stat().st_mode & 0o777 == 0o600
     async with serving(replayed(path)) as url:
         # Twice: the last recording of each stays.
@@ -308,6 +313,25 @@ async def differences(cassette: Cassette, script: Any) -> list[tuple[int, str, A
         found = [(d.number, d.at, d.recorded, d.live) async for d in comparison.run()]
         assert comparison.count == len(cassette.exchanges)
         return found
+
+
+async def test_a_live_agent_is_held_to_rpcs_as_to_other_requests(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    async with recording(path) as recorded:
+        await converse(recorded.url, bindings=["GRPC"])
+        with pytest.raises(TaskNotFound):
+            async with Client(recorded.url, api_key=SECRET, bindings=["GRPC"]) as agent:
+                await agent.get("none")
+    assert SECRET not in path.read_text()
+    assert await differences(read(path), SCRIPT) == []
+    other = SCRIPT | {"rules": [{"steps": [{"ask": "Where to?"}, {"artifact": "a", "text": "no"}]}]}
+    found = await differences(read(path), other)
+    changed = [(old, new) for _, _, old, new in found]
+    assert ("Which?", "Where to?") in changed and ("Rome", "no") in changed
+    async with serving(replayed(path)) as url:
+        with pytest.raises(TaskNotFound):
+            async with Client(url, api_key=SECRET, bindings=["GRPC"]) as agent:
+                await agent.get("none")
 
 
 async def test_a_live_agent_is_asked_the_same_and_told_apart_by_what_it_says(

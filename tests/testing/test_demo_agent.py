@@ -40,7 +40,7 @@ from dragoman.errors import (
 )
 from dragoman.model.push import PushConfig
 from dragoman.model.task import TaskState
-from dragoman.security.card_signatures import KeySet
+from dragoman.security.card_keys import KeySet
 from dragoman.testing.scripted.demo import REQUIRED_EXTENSION, SCENARIOS, WORDS, demo
 from dragoman.testing.scripted.script import VERBS, When
 from dragoman.testing.scripted.serve import ListenAddress, serving

@@ -6,6 +6,7 @@ only object of a framework. Functions and classes are served only if they are na
 
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -99,9 +100,12 @@ def agent_in(module: ModuleType, attribute: str, target: str) -> Agent:
     if attribute:
         found = getattr(module, attribute, _MISSING)
         if found is _MISSING:
-            there = ", ".join(_candidates(module)) or "nothing that can be served"
+            there = _candidates(module)
+            near = get_close_matches(attribute, there, 1) or there[:1]
             raise ConfigError(
-                f"{target}: {attribute} is not an Agent: there is no {attribute} in it, but {there}"
+                f"{target}: {attribute} is not an Agent: there is no {attribute} in it, but "
+                + (", ".join(there) or "nothing that can be served"),
+                meant=(target, target.removesuffix(attribute) + near[0]) if near else None,
             )
     else:
         attribute = _chosen(module, target)
@@ -110,7 +114,7 @@ def agent_in(module: ModuleType, attribute: str, target: str) -> Agent:
     try:
         return adapt(found, name)
     except ConfigError as error:
-        raise ConfigError(f"{target}: {error}") from error.__cause__
+        raise ConfigError(f"{target}: {error}", remedy=error.remedy) from error.__cause__
 
 
 def agent_at(address: str) -> Agent:
@@ -143,12 +147,14 @@ def _chosen(module: ModuleType, target: str) -> str:
         return names[0]
     if names:
         raise ConfigError(
-            f"{target}: there are {', '.join(names)} in it; say which, as in {target}:{names[0]}"
+            f"{target}: there are {', '.join(names)} in it; say which, as in {target}:{names[0]}",
+            meant=(target, f"{target}:{names[0]}"),
         )
     found = _candidates(module)
     example = f" or serve one of {', '.join(found)}, as in {target}:{found[0]}" if found else ""
     raise ConfigError(
-        f"{target}: no Agent in it; write `agent = Agent(...)` at its top level{example}"
+        f"{target}: no Agent in it; write `agent = Agent(...)` at its top level{example}",
+        meant=(target, f"{target}:{found[0]}") if found else None,
     )
 
 

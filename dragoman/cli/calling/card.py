@@ -10,6 +10,7 @@ import click
 
 from dragoman.cli.failures import CARD_INVALID, Failure, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 from dragoman.dialects.reading import members
@@ -68,7 +69,11 @@ def get(
                 check(run, agent.raw_card)
             verdict = await judge(run, agent, keys)
             if require_signature and verdict.kind != "verified":
-                raise Failure(CARD_INVALID, f"the signature is {verdict_text(verdict)}")
+                raise Failure(
+                    CARD_INVALID,
+                    f"the signature is {verdict_text(verdict)}",
+                    hint=again(run, off=("--require-signature",)),
+                )
             raw = None if extended else agent.raw_card
             if extended:
                 shown = await _extended(run, agent)
@@ -93,13 +98,14 @@ def wrong(run: Invocation, findings: Sequence[str]) -> Failure:
     else:
         for finding in findings:
             run.out.note("Finding", finding)
-    return Failure(CARD_INVALID, message)
+    return Failure(CARD_INVALID, message, hint=again(run, off=("--validate",)))
 
 
 async def judge(run: Invocation, agent: "Client", keys: str | None) -> "SignatureVerdict":
     """Return the verdict on a card's signatures, by the keys the user names."""
     from dragoman.cli.session import cards_of, dialling
-    from dragoman.security.card_signatures import KeySet, verify
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import verify
 
     trusted = KeySet.load(run.folder / keys) if keys else KeySet([])
     if origins := run.settings.trust_origin:

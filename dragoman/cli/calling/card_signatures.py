@@ -5,6 +5,7 @@ keys that the user names; where a signature says that its key is at some address
 asked only if the user allows its origin.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,13 +16,17 @@ from dragoman.cli.calling.card import check, verdict_text
 from dragoman.cli.calling.saving import save_whole
 from dragoman.cli.failures import CARD_INVALID, CARD_NOT_FOUND, Failure, code_of, usage
 from dragoman.cli.grammar import command
+from dragoman.cli.hints import again, look_at
+from dragoman.cli.hints import command as next_command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
+from dragoman.cli.redaction import NextCommand
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
     from dragoman.egress.egress import Egress
-    from dragoman.security.card_signatures import Checked, KeySet, SignatureVerdict
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import Checked, SignatureVerdict
 
 Object = dict[str, Any]
 
@@ -42,6 +47,7 @@ def sign(run: Invocation, file: str, key: str, kid: str, jku: str, save: str, fo
     """
     from dragoman.errors import ConfigError
     from dragoman.security import card_signatures
+    from dragoman.security.card_keys import private_key
     from dragoman.security.card_members import known_members
     from dragoman.server.signing import key_content
 
@@ -50,7 +56,7 @@ def sign(run: Invocation, file: str, key: str, kid: str, jku: str, save: str, fo
     card = _card_in(run.folder / Path(file).expanduser())
     check(run, card)
     try:
-        private = card_signatures.private_key(key_content(str(run.folder / Path(key).expanduser())))
+        private = private_key(key_content(str(run.folder / Path(key).expanduser())))
         name = kid or private.kid or private.thumbprint()
         signed = card_signatures.sign(_without(card, name), private, name, jku=jku)
     except ConfigError as error:
@@ -106,15 +112,16 @@ def verify(
             raise usage("name the agent once: as an argument or by -a")
         run.settings.agent_card = ref
     if not keys and not allow_jku and policy != "ignore":
-        raise usage("whose signature? --keys names the keys that you trust")
+        raise usage("whose signature? --keys names the keys that you trust", remedy="--keys <path>")
     from dragoman.cli.session import cards_of, dialling, guarded, looking
     from dragoman.security import card_signatures
+    from dragoman.security.card_keys import KeySet
 
     async def work() -> None:
         async with looking(run) as agent, dialling(run) as http:
             await agent.look(fresh=True)
             raw = agent.raw_card
-            trusted = card_signatures.KeySet([])
+            trusted = KeySet([])
             for one in keys:
                 trusted |= await _keys(run, http, one)
             if allow_jku:
@@ -126,7 +133,11 @@ def verify(
         if is_accepted or not run.out.is_json:
             _show(run, raw, policy, verdict, each)
         if not is_accepted:
-            raise Failure(CARD_INVALID, f"the signature is {verdict_text(verdict)}")
+            raise Failure(
+                CARD_INVALID,
+                f"the signature is {verdict_text(verdict)}",
+                hint=next_command(run, "card", "get"),
+            )
         if verdict.kind != "verified":
             run.out.warn(f"this card is not verified: the signature is {verdict_text(verdict)}")
 
@@ -153,7 +164,7 @@ async def _keys(run: Invocation, http: "Egress", place: str) -> "KeySet":
     from dragoman.client.credentials.origins import is_loopback
     from dragoman.egress.targets import NotCanonical, read_target
     from dragoman.errors import A2AError, ConfigError
-    from dragoman.security.card_signatures import KeySet
+    from dragoman.security.card_keys import KeySet
 
     try:
         if not place.startswith(("http://", "https://")):
@@ -169,7 +180,9 @@ async def _keys(run: Invocation, http: "Egress", place: str) -> "KeySet":
     except ConfigError as error:
         raise usage(f"--keys {place}: {str(error).removeprefix('keys: ')}") from None
     except A2AError as error:
-        raise Failure(code_of(error), f"--keys: {error.public}") from None
+        raise Failure(
+            code_of(error), f"--keys: {error.public}", hint=again(run, "--debug")
+        ) from None
 
 
 def _origin(text: str) -> str:
@@ -235,24 +248,38 @@ def _card_in(path: Path) -> Object:
             content = file.read(LARGEST_CARD + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "there is no such file"
-        raise Failure(CARD_NOT_FOUND, f"{path}: {reason}") from None
+        raise Failure(CARD_NOT_FOUND, f"{path}: {reason}", hint=look_at(path)) from None
     if len(content) > LARGEST_CARD:
-        raise Failure(CARD_INVALID, f"{path}: is larger than {LARGEST_CARD} bytes, as no card is")
+        raise Failure(
+            CARD_INVALID,
+            f"{path}: is larger than {LARGEST_CARD} bytes, as no card is",
+            hint=look_at(path),
+        )
     try:
         found = json_text.parse(content)
     except ParseFailed as error:
-        raise Failure(CARD_INVALID, f"{path}: is not JSON: {error.public}") from None
+        raise Failure(
+            CARD_INVALID, f"{path}: is not JSON: {error.public}", hint=_check(path)
+        ) from None
     if not isinstance(found, dict) or "supportedInterfaces" not in found:
         raise Failure(
             CARD_INVALID,
             f"{path}: is no card of 1.0, which has supportedInterfaces; others are not signed",
+            hint=_check(path),
         )
     return cast(Object, found)
 
 
+def _check(path: Path) -> NextCommand:
+    """Return what lists all that is wrong with the card in a file."""
+    place = str(path) if path.is_absolute() else f"./{path}"
+    return NextCommand(f"dragoman card get {shlex.quote(place)} --validate")
+
+
 def _without(card: Object, kid: str) -> Object:
     """Return a card without signatures of a key."""
-    from dragoman.security.card_signatures import KeySet, verify_each
+    from dragoman.security.card_keys import KeySet
+    from dragoman.security.card_signatures import verify_each
 
     entries = card.get("signatures")
     if not isinstance(entries, list):

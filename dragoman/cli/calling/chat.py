@@ -45,7 +45,9 @@ def chat(run: Invocation, text: str | None) -> None:
 
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or run.settings.is_json:
         if text is None:
-            raise usage("chat needs a terminal, or a text", 'dragoman send -a <ref> "hello"')
+            from dragoman.cli.hints import again
+
+            raise usage("chat needs a terminal, or a text", again(run, "hello"))
         _send_once(run, text)
         return
 

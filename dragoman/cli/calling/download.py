@@ -7,7 +7,7 @@ place of others unless that was asked for, and never through a link.
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from dragoman.cli.calling.file_names import ending, file_name, numbered
 from dragoman.cli.calling.task import TASK_ID, about
 from dragoman.cli.failures import INTERNAL, UNREACHABLE, Failure, plain, usage
 from dragoman.cli.grammar import command
-from dragoman.cli.hints import again
+from dragoman.cli.hints import again, look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 
@@ -80,7 +80,7 @@ def download(
         chosen = _artifacts_of(task, artifact)
         files = gathered(chosen)
         if fetch_urls:
-            files += await _fetched(chosen, max_bytes, session.out.progress)
+            files += await _fetched(run, chosen, max_bytes)
         if sum(len(file.body) for file in files) > max_bytes:
             raise _too_large(run, max_bytes)
         with_unique_names(files, task)
@@ -153,7 +153,7 @@ def _type(kind: str, part: "Part") -> str:
 
 
 async def _fetched(
-    artifacts: "Sequence[tuple[int, Artifact]]", most: int, tell: Callable[[str], None]
+    run: Invocation, artifacts: "Sequence[tuple[int, Artifact]]", most: int
 ) -> list[FileToDownload]:
     """Return what addresses lead to: https alone, public addresses alone, no credentials."""
     from dragoman.egress.egress import Egress
@@ -161,27 +161,29 @@ async def _fetched(
 
     files: list[FileToDownload] = []
     left = most
+    # What the task itself has can be had without what it names.
+    unfetched = again(run, off=("--fetch-urls",))
     async with Egress() as egress:
         for number, artifact in artifacts:
             for place, part in enumerate(artifact.parts):
                 if not isinstance(part.url, str):
                     continue
                 if not part.url.lower().startswith("https://"):
-                    raise Failure(INTERNAL, f"{part.url}: only https is fetched")
-                tell(f"fetching {part.url}  {most - left:,} bytes so far")
+                    raise Failure(INTERNAL, f"{part.url}: only https is fetched", hint=unfetched)
+                run.out.progress(f"fetching {part.url}  {most - left:,} bytes so far")
                 try:
                     answer = await egress.get(
                         part.url, timeout=_FETCH, max_answer=left, redirects=_REDIRECTS
                     )
                 except EgressFailed as error:
                     reason = plain(error.reason)
-                    raise Failure(UNREACHABLE, f"{part.url}: {reason}") from None
+                    raise Failure(UNREACHABLE, f"{part.url}: {reason}", hint=again(run)) from None
                 except EgressError as error:
-                    raise Failure(INTERNAL, f"{part.url}: {error.reason}") from None
+                    raise Failure(INTERNAL, f"{part.url}: {error.reason}", hint=unfetched) from None
                 if answer.status != 200 or answer.is_cut:
                     reason = "is too large" if answer.is_cut else f"answered {answer.status}"
                     code = UNREACHABLE if answer.status in _AWAY else INTERNAL
-                    raise Failure(code, f"{part.url} {reason}")
+                    raise Failure(code, f"{part.url} {reason}", hint=unfetched)
                 left -= len(answer.body)
                 kind = part.media_type or answer.headers.get("content-type", "")
                 name = part.filename or part.url.split("?")[0].split("#")[0]
@@ -216,7 +218,11 @@ def write_all(files: Sequence[FileToDownload], folder: Path, *, overwrite: bool)
     for file in files:
         file.path = folder / file.name
         if file.path.is_symlink():
-            raise Failure(INTERNAL, f"{file.path} is a link, and nothing is written through one")
+            raise Failure(
+                INTERNAL,
+                f"{file.path} is a link, and nothing is written through one",
+                hint=look_at(file.path),
+            )
         if file.path.exists() and not overwrite:
             raise DownloadedFile(file.path)
     staged: list[Path] = []

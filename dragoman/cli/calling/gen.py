@@ -9,6 +9,8 @@ import click
 from dragoman.cli.calling.saving import save_whole
 from dragoman.cli.failures import CARD_INVALID, Failure, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.hints import again
+from dragoman.cli.hints import command as next_command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 
@@ -80,7 +82,7 @@ def _generate(
             raise usage("name the agent once: as an argument or by -a")
         run.settings.agent_card = ref
     if check and not save:
-        raise usage("--check needs the file to compare: --save <path>")
+        raise usage("--check needs the file to compare: --save <path>", remedy="--save <path>")
     from dragoman.cli.session import guarded, looking
     from dragoman.errors import ConfigError
 
@@ -92,12 +94,12 @@ def _generate(
         try:
             source = write(card, _address(run.settings.agent_card))
         except ConfigError as error:
-            raise Failure(CARD_INVALID, str(error)) from None
+            raise Failure(CARD_INVALID, str(error), hint=next_command(run, "card", "get")) from None
         if not save:
             run.out.write(source)
             return
         if check:
-            _compare(target, source)
+            _compare(run, target, source)
         else:
             save_whole(target, source.encode(), force)
         run.out.item({"path": str(target)}, {"path": "File"})
@@ -112,10 +114,14 @@ def _address(ref: str) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
 
 
-def _compare(path: Path, source: str) -> None:
+def _compare(run: Invocation, path: Path, source: str) -> None:
     try:
         is_same = path.read_text(encoding="utf-8") == source
     except (OSError, UnicodeDecodeError):
         is_same = False
     if not is_same:
-        raise Failure(CARD_INVALID, f"{path} is not what the agent's card says now; write it anew")
+        raise Failure(
+            CARD_INVALID,
+            f"{path} is not what the agent's card says now; write it anew",
+            hint=again(run, "--force", off=("--check",)),
+        )

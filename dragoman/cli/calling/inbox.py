@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
     from dragoman.cli.session import Session
     from dragoman.config import Settings
+    from dragoman.model.identity import TaskId
     from dragoman.model.message import Part
     from dragoman.model.requests import Request
     from dragoman.model.task import Task
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _PAGE = 1000
 _TAKEN_WITHIN = 3.0
 _LOOK = 0.05
+# Events of a task that are looked at for where it was forwarded to: just before its question.
+_LAST = 4
 
 inbox = Group(
     "inbox",
@@ -239,16 +242,37 @@ def _of_store(run: Invocation, settings: "Settings") -> list[Waiting]:
     from dragoman.model.task import INTERRUPTED
     from dragoman.stores.interface.inspection import TaskFilter
 
-    found: list[Waiting] = []
+    found: dict[tuple[str, str], Waiting] = {}
+    # By the id of a request: the tasks that wait for it.
+    lines: dict[str, list[TaskLine]] = {}
     with reading_of(run, settings) as (reading, wait):
         for state in INTERRUPTED:
             for line in _lines(reading, wait, TaskFilter(state=state)):
                 read = wait(read_task(cast("Store", reading), line.number))
                 if read is not None and _waits(run, read.task):
                     about = line.agent, line.tenant, line.owner
-                    requests = open_requests(read.task.status)
-                    found += [Waiting(one, read.task, *about) for one in requests]
-    return sorted(found, key=lambda one: one.task.status.timestamp)
+                    for one in open_requests(read.task.status):
+                        found[one.request_id, line.task_id] = Waiting(one, read.task, *about)
+                        lines.setdefault(one.request_id, []).append(line)
+        for request_id, some in lines.items():
+            for task_id in _passed_on(reading, wait, some) if len(some) > 1 else ():
+                found.pop((request_id, task_id), None)
+    return sorted(found.values(), key=lambda one: one.task.status.timestamp)
+
+
+def _passed_on(
+    reading: "TaskInspection", wait: "Wait", lines: "list[TaskLine]"
+) -> "Iterator[TaskId]":
+    """Yield those tasks whose question a gateway of the same store has too: the gateway's is the
+    one to answer."""
+    from dragoman.model.events import Forwarded
+    from dragoman.model.identity import TaskId
+
+    for line in lines:
+        after = max(0, line.last_seq - _LAST)
+        for recorded in wait(reading.read(line.number, after=after, limit=_LAST)):
+            if isinstance(event := recorded.event, Forwarded):
+                yield TaskId(event.task_id)
 
 
 def _lines(
@@ -286,7 +310,11 @@ async def _leave(settings: "Settings", waiting: Waiting, parts: "list[Part]") ->
         scope = Scope(waiting.agent, waiting.tenant, waiting.owner)
         head = await store.head(scope, waiting.task.id)
         if head is None:
-            raise Failure("TaskNotFoundError", f"{waiting.task.id}: the task is gone")
+            raise Failure(
+                "TaskNotFoundError",
+                f"{waiting.task.id}: the task is gone",
+                hint="dragoman inbox list",
+            )
         await _write(store, head, parts)
         if store.knows_all:
             return False

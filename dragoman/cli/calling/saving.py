@@ -12,7 +12,7 @@ from dragoman.cli.failures import usage
 def save_whole(path: Path, content: bytes, force: bool) -> None:
     """Write a file that everybody may read."""
     if path.exists() and not force:
-        raise usage(f"{path} exists; --force replaces it")
+        raise usage(f"{path} exists; --force replaces it", remedy="--force")
     if not path.parent.is_dir():
         raise usage(f"{path.parent} is not a folder")
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

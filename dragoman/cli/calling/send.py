@@ -2,6 +2,7 @@
 
 import mimetypes
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from dragoman.cli.calling.outcome import FAIL, check_outcome
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import GivenOption, command, command_words
+from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_file, read_json
 from dragoman.cli.option import option
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 _DELEGATES = "task-delegation"
 # Skills of a card that a note names.
 _SHOWN = 20
-# Bytes of files above which a person is told how many go out.
-_TOLD = 100_000
 # Above this a URL is the better way.
 _LARGE = 8 * 1024 * 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE | re.ASCII)
@@ -125,16 +125,15 @@ def check_delivery(run: Invocation) -> None:
     settings = run.settings
     if settings.is_given("async") and settings.at_once:
         if settings.is_given("wait") and settings.wait:
-            raise usage("--async and --wait exclude each other")
+            raise usage("--async and --wait exclude each other", again(run, off=("--wait",)))
         if settings.stream:
-            raise usage("--async and --stream exclude each other")
+            raise usage("--async and --stream exclude each other", again(run, off=("--stream",)))
 
 
 async def deliver(session: "Session", content: "Sequence[Part]", about: dict[str, Any]) -> None:
     """Send, and show what comes of it as the options say."""
     settings, agent = session.settings, session.agent
-    size = sum(len(part.raw) for part in content if isinstance(part.raw, bytes))
-    session.out.progress(f"sending {size:,} bytes" if size > _TOLD else "sending")
+    session.out.progress("sending")
     if not settings.waits and not settings.stream:
         answer = await agent.send(content, wait=False, **about)
         conclude(session, answer.task, answer.message)
@@ -229,15 +228,25 @@ def parts_of(run: Invocation, command_words: Sequence[GivenOption]) -> "list[Par
             positional += not one.name
             stdin += one.name == "data" and one.value == "-"
             if positional > 1:
-                raise usage(f"one text stands without --text; put quotes around it: {one.value!r}")
+                texts = [one.value for one in command_words if not one.name]
+                raise usage(
+                    f"one text stands without --text; put quotes around it: {one.value!r}",
+                    _in_quotes(run, texts),
+                )
             if stdin > 1:
                 raise usage("stdin can be read once")
             found.append(_part(run, one))
             has_type = False
     if not found:
-        raise usage("a message needs a text, --file or --data", 'dragoman send -a <ref> "hello"')
+        raise usage("a message needs a text, --file or --data", again(run, "hello"))
     # A type that is written counts; only without one it is inferred.
     return [_typed(part) for part in found]
+
+
+def _in_quotes(run: Invocation, texts: Sequence[str]) -> str | None:
+    """Return the command with its texts as one."""
+    joined = again(run, off=texts)
+    return joined and f"{joined} {shlex.quote(' '.join(texts))}"
 
 
 def _part(run: Invocation, one: GivenOption) -> "Part":

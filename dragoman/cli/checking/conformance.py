@@ -13,6 +13,7 @@ import click
 
 from dragoman.cli.failures import INTERNAL, Failure, usage
 from dragoman.cli.grammar import command
+from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import own
 
@@ -72,7 +73,7 @@ def conformance(
     if ref:
         run.settings.agent_card = ref
     if tck and suite != "tck":
-        raise usage("--tck goes with --suite tck")
+        raise usage("--tck goes with --suite tck", remedy="--suite tck")
     if suite == "tck":
         failed = _kit(run, tck, category, report)
     else:
@@ -191,9 +192,9 @@ def _kit(run: Invocation, tck: str, category: tuple[str, ...], report: str) -> i
     from dragoman.cli.own_options import budget, ending_in_order
 
     if not tck:
-        raise usage("--suite tck needs the kit: --tck <command>")
+        raise usage("--suite tck needs the kit: --tck <command>", remedy="--tck <command>")
     if not run.settings.agent_card:
-        raise usage("which agent? -a <ref> names it")
+        raise usage("which agent? -a <ref> names it", remedy="-a localhost:8000")
     words = [*shlex.split(tck), "--sut-url", _base(run)]
     for name in category:
         words += ["--category", name]
@@ -206,7 +207,7 @@ def _kit(run: Invocation, tck: str, category: tuple[str, ...], report: str) -> i
         with budget(run), ending_in_order():
             code = subprocess.run(words, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode
     except OSError as error:
-        raise Failure(INTERNAL, f"{words[0]}: {error.strerror}") from None
+        raise Failure(INTERNAL, f"{words[0]}: {error.strerror}", hint=look_at(words[0])) from None
     found: dict[str, Any] = {"suite": "tck", "command": words, "exit": code}
     if report:
         found["report"] = report

@@ -179,7 +179,9 @@ def _token(run: Invocation, variable: str | None, file: str | None) -> str | Non
     if variable:
         found = run.environment.get(variable, "")
         if not found:
-            raise usage(f"--token-env: {variable} is not set, or empty")
+            raise usage(
+                f"--token-env: {variable} is not set, or empty", f"export {variable}='<token>'"
+            )
         return found
     if not file:
         return None

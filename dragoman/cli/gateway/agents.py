@@ -21,12 +21,11 @@ from dragoman.cli.gateway.agent_options import (
 from dragoman.cli.gateway.gateway_api import (
     GatewayApi,
     asks_gateway,
-    next_token,
     path_of,
 )
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import PAGE_TOKEN, YES, offset_of, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, YES, show_page
 
 _DIGEST = 64
 
@@ -107,21 +106,9 @@ def list_(
     page_token: str,
 ) -> None:
     """List the agents that are online, and your own in any state; the most trusted first."""
-    offset = offset_of(page_token, "agents list")
-    found = api.ask(
-        "GET",
-        "agents",
-        query={
-            "skillTags": ",".join(tags),
-            "status": health or "",
-            "text": text,
-            "skill": skill,
-            "limit": limit,
-            "offset": offset,
-        },
-    )
-    items = [item_of(agent, card=False) for agent in found["agents"]]
-    token = next_token(offset, len(items), found["total"])
+    query = {"skillTags": ",".join(tags), "status": health, "text": text, "skill": skill}
+    found, token = api.page("agents", "agents", page_token, limit=limit, **query)
+    items = [item_of(agent, card=False) for agent in found]
     show_page(
         run,
         items,
@@ -170,7 +157,10 @@ def update(
             raise usage("--no-token and a token cannot both be meant")
         body["credential"] = None
     if not (body or accept):
-        raise usage("what is to change? name it: --price 2, --tag maps, --accept <digest>")
+        raise usage(
+            "what is to change? name it: --price 2, --tag maps, --accept <digest>",
+            remedy="--price 2",
+        )
     if dry_run:
         result = "would be changed" + (", its card accepted" if accept else "")
         _show(run, {"result": result, "name": agent, **described(body)})
@@ -211,7 +201,10 @@ def accept(run: Invocation, api: GatewayApi, agent: str, digest: str) -> None:
 
 def _digest(text: str) -> dict[str, str]:
     if len(text) != _DIGEST:
-        raise usage(f"a digest has {_DIGEST} digits and letters: `dragoman agents show` tells it")
+        raise usage(
+            f"a digest has {_DIGEST} digits and letters: `dragoman agents show` tells it",
+            "dragoman agents list",
+        )
     return {"digest": text.lower()}
 
 
@@ -223,7 +216,10 @@ def _digest(text: str) -> dict[str, str]:
 def remove(run: Invocation, api: GatewayApi, agent: str, yes: bool, dry_run: bool) -> None:
     """Remove an agent: its address ends, and its credential is deleted."""
     if not (yes or dry_run):
-        raise usage("this ends the agent's address; --yes does it, --dry-run says what it would")
+        raise usage(
+            "this ends the agent's address; --yes does it, --dry-run says what it would",
+            remedy="--dry-run",
+        )
     item = item_of(api.ask("GET", path_of(agent)), card=False)
     if not dry_run:
         api.ask("DELETE", path_of(agent))

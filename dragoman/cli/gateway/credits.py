@@ -15,13 +15,12 @@ from dragoman.cli.gateway.gateway_api import (
     NUMBER,
     GatewayApi,
     asks_gateway,
-    next_token,
     task_path,
 )
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating.ledger import STATEMENT
-from dragoman.cli.own_options import PAGE_TOKEN, offset_of, own, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
 
 _KINDS = ("initial_grant", "purchase", "task_debit", "task_credit", "platform_fee", "refund")
 _LABELS = {"taskId": "Task", "taskNumber": "Number", "agentId": "Agent", "endedAt": "Ended"}
@@ -76,14 +75,11 @@ def statement(
     run: Invocation, api: GatewayApi, kind: str | None, limit: int, page_token: str
 ) -> None:
     """Show the entries of your account, the latest first."""
-    offset = offset_of(page_token, "credits statement")
-    query = {"type": kind, "limit": limit, "offset": offset}
-    found = api.ask("GET", "billing/transactions", query=query)
-    items = [_line(one) for one in found["transactions"]]
-    token = next_token(offset, len(items), found["total"])
+    path = "billing/transactions"
+    found, token = api.page(path, "transactions", page_token, type=kind, limit=limit)
     show_page(
         run,
-        items,
+        [_line(one) for one in found],
         token,
         lambda item: run.out.fields(item, _LABELS),
         columns=STATEMENT,
@@ -192,10 +188,8 @@ def escrow(
         found = api.ask("GET", task_path(task, "escrow"), query={"number": number})
         run.out.item(_escrow_item(found), _LABELS)
         return
-    offset = offset_of(page_token, "credits escrow")
-    found = api.ask("GET", "billing/escrow", query={"limit": limit, "offset": offset})
-    items = [_escrow_item(one) for one in found["escrows"]]
-    token = next_token(offset, len(items), found["total"])
+    listed, token = api.page("billing/escrow", "escrows", page_token, limit=limit)
+    items = [_escrow_item(one) for one in listed]
     show_page(run, items, token, lambda item: run.out.fields(item, _LABELS))
 
 

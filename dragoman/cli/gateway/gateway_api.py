@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 import click
 from click.core import ParameterSource
 
-from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
+from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, plain, usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, budget, own
+from dragoman.cli.own_options import added, budget, offset_of, own
 from dragoman.cli.redaction import NextCommand
 
 if TYPE_CHECKING:
@@ -126,6 +126,16 @@ class GatewayApi:
         with budget(self._run):
             return asyncio.run(self._ask(verb, path, body, query))
 
+    def page(
+        self, path: str, items: str, page_token: str, **query: str | int | None
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return a page of a list, which the answer has as `items`, and the token of the next;
+        empty: there is none."""
+        offset = offset_of(page_token)
+        found = self.ask("GET", path, query={**query, "offset": offset})
+        end = offset + len(found[items])
+        return found[items], str(end) if found[items] and end < found["total"] else ""
+
     def poll(self, path: str, see: Callable[[Any], bool]) -> Any:
         """Read a path repeatedly until `see` returns true; return what was read last. A gateway
         that is away for a moment is asked again."""
@@ -181,7 +191,7 @@ class GatewayApi:
             except EgressError as error:
                 raise Failure(
                     UNREACHABLE,
-                    f"the gateway at {self.url} could not be reached: {error.reason}",
+                    f"the gateway at {self.url} could not be reached: {plain(error.reason)}",
                     hint="dragoman up",
                 ) from None
         return answer.status, answer.body
@@ -203,6 +213,7 @@ class GatewayApi:
                 raise Failure(
                     GATEWAY,
                     f"{self.url} answered with HTTP {status} and no JSON; is it a gateway?",
+                    hint=f"dragoman doctor {shlex.quote(self.url)}",
                 ) from None
             none = f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
             if refused.message and not refused.code.isupper():
@@ -274,11 +285,6 @@ def _candidate_numbers(details: Any) -> list[str]:
     listed = cast("dict[str, Any]", details).get("tasks") if isinstance(details, dict) else None
     tasks = cast("list[Any]", listed) if isinstance(listed, list) else []
     return [str(cast("dict[str, Any]", one).get("number")) for one in tasks if type(one) is dict]
-
-
-def next_token(offset: int, shown: int, total: int) -> str:
-    """Return the token of the next page; empty: there is none."""
-    return str(offset + shown) if shown and offset + shown < total else ""
 
 
 def task_path(task: str, step: str) -> str:

@@ -6,10 +6,10 @@ from urllib.parse import quote
 import click
 
 from dragoman.cli.failures import usage
-from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway, next_token
+from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import PAGE_TOKEN, offset_of, own, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
 from dragoman.cli.terminal.table import Column
 
 _HELP = "dragoman rollouts start --help"
@@ -155,14 +155,9 @@ def start(
 @asks_gateway()
 def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
     """List your rollouts, newest first."""
-    offset = offset_of(page_token, "rollouts list")
-    found = api.ask("GET", "rollouts", query={"limit": limit, "offset": offset})
-    items: list[dict[str, Any]] = found["rollouts"]
-    token = next_token(offset, len(items), found["total"])
     show_page(
         run,
-        items,
-        token,
+        *api.page("rollouts", "rollouts", page_token, limit=limit),
         lambda item: _record(run, item),
         columns=_COLUMNS,
         empty="no version is tried; `dragoman rollouts start --help` says how",

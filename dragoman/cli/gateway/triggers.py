@@ -6,11 +6,11 @@ from urllib.parse import quote
 import click
 
 from dragoman.cli.failures import usage
-from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway, next_token
+from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
-from dragoman.cli.own_options import PAGE_TOKEN, offset_of, own, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
 from dragoman.cli.terminal.table import Column
 
 _NONE = {"NOT_FOUND": "triggers list", "AGENT_NOT_FOUND": "agents list"}
@@ -106,7 +106,7 @@ def add(
     Without either, the agent is told what was posted.
     """
     if bool(cron) == webhook:
-        raise usage("say when: --cron '0 9 * * *', or --webhook", "dragoman triggers add --help")
+        raise usage("say when: --cron '0 9 * * *', or --webhook", remedy="--cron '0 9 * * *'")
     body: dict[str, Any] = {"name": name or agent, "agentId": agent, "text": text or ""}
     if skill:
         body["skillId"] = skill
@@ -129,14 +129,9 @@ def add(
 @asks_gateway()
 def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
     """List your triggers, newest first."""
-    offset = offset_of(page_token, "triggers list")
-    found = api.ask("GET", "triggers", query={"limit": limit, "offset": offset})
-    items: list[dict[str, Any]] = found["triggers"]
-    token = next_token(offset, len(items), found["total"])
     show_page(
         run,
-        items,
-        token,
+        *api.page("triggers", "triggers", page_token, limit=limit),
         lambda item: _record(run, item),
         columns=_COLUMNS,
         empty="no trigger is defined; `dragoman triggers add --help` says how",

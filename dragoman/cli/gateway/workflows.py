@@ -8,11 +8,11 @@ import click
 
 from dragoman.cli.failures import Failure, usage
 from dragoman.cli.gateway.agent_options import DRY_RUN
-from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway, next_token
+from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
-from dragoman.cli.own_options import PAGE_TOKEN, budget, ending_in_order, offset_of, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, budget, ending_in_order, show_page
 from dragoman.cli.terminal.table import Column
 
 _NO_WORKFLOW = {"NOT_FOUND": "workflows list", "AGENT_NOT_FOUND": "agents list"}
@@ -63,14 +63,9 @@ def create(run: Invocation, api: GatewayApi, source: str, dry_run: bool) -> None
 @asks_gateway()
 def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
     """List your workflows, newest first."""
-    offset = offset_of(page_token, "workflows list")
-    found = api.ask("GET", "workflows", query={"limit": limit, "offset": offset})
-    items: list[dict[str, Any]] = found["workflows"]
-    token = next_token(offset, len(items), found["total"])
     show_page(
         run,
-        items,
-        token,
+        *api.page("workflows", "workflows", page_token, limit=limit),
         lambda item: _record(run, item),
         columns=_COLUMNS,
         empty="no workflow is defined; `dragoman workflows create <file>` defines one",

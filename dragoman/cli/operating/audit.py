@@ -79,7 +79,7 @@ def list_(
     from dragoman.security.audit.chain import timestamp
     from dragoman.security.audit.reading import latest_first
 
-    before = offset_of(page_token, "audit list") if page_token else None
+    before = offset_of(page_token) if page_token else None
     earliest = timestamp(instant(since).timestamp()) if since else ""
     path = _path(run, audit, store)
     found: list[AuditLine] = []
@@ -168,7 +168,11 @@ def verify(run: Invocation, audit: str | None, store: str | None, expect: str) -
     if (problem := report.problem) is not None:
         if not run.out.is_json:
             _summary(run, report)
-        raise Failure(BROKEN, f"{problem.file}, line {problem.line}: {problem.what}")
+        raise Failure(
+            BROKEN,
+            f"{problem.file}, line {problem.line}: {problem.what}",
+            hint="dragoman audit list",
+        )
     if run.out.is_json:
         run.out.json(_document(report))
     else:
@@ -209,7 +213,9 @@ def _path(run: Invocation, audit: str | None, store: str | None) -> Path:
 
     path = settings_of(run, audit=audit, store=store).audit_path()
     if path is None:
-        raise ConfigError("the audit log is off here; name a file by --audit")
+        raise ConfigError(
+            "the audit log is off here; name a file by --audit", remedy="--audit <path>"
+        )
     return path
 
 

@@ -36,7 +36,8 @@ def backup(run: Invocation, target: Path, store: str | None, force: bool) -> Non
     if settings.is_postgres:
         raise ConfigError(
             "a database is backed up by PostgreSQL's own tools (pg_dump, or a base backup and its "
-            "log); `dragoman store copy` makes a file of it"
+            "log); `dragoman store copy` makes a file of it",
+            remedy="dragoman store copy --help",
         )
     progress = Progress(run.out)
     # What is half done is removed on the way out, whatever ends us.
@@ -46,7 +47,7 @@ def backup(run: Invocation, target: Path, store: str | None, force: bool) -> Non
                 settings.store_path(), target.expanduser(), force=force, progress=progress.show
             )
         except StoreRefused as error:
-            raise Failure(STORE, str(error)) from None
+            raise Failure(STORE, str(error), hint="dragoman doctor") from None
     key_file = vault_of(settings).file
     needed = str(key_file) if key_file is not None and key_file.exists() else ""
     if run.out.is_json:

@@ -25,6 +25,7 @@ from dragoman.cli.own_options import (
     added,
     budget,
     own,
+    page_after,
     settings_of,
     show_page,
 )
@@ -149,17 +150,9 @@ def list_(
 ) -> None:
     """List keys in the order they were made: those of the file, then the keys of agents that the
     gateway of the store made, each with what it was made by. Their secrets are kept nowhere."""
-    found = _items(run, file, store)
-    ids = [item["id"] for item in found]
-    if page_token and page_token not in ids:
-        raise usage("--page-token names no key; begin without it")
-    first = ids.index(page_token) + 1 if page_token else 0
-    page = found[first : first + limit]
-    more = first + limit < len(found)
     show_page(
         run,
-        page,
-        page[-1]["id"] if more else "",
+        *page_after(_items(run, file, store), page_token, limit),
         lambda item: show_fields(run, item),
         columns=COLUMNS,
         empty="no key was made; `dragoman keys create --owner <name>` makes one",

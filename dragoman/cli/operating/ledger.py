@@ -87,7 +87,7 @@ def balance(
 
     All together are zero: what users have was issued or sold, and those accounts are negative.
     """
-    offset = offset_of(page_token, "ledger balance")
+    offset = offset_of(page_token)
     with reading(run, store) as (ledger, wait):
         if owner is None:
             found = wait(ledger.balances(limit + 1, offset))
@@ -149,7 +149,7 @@ def statement(
     if kind and kind not in known:
         raise usage(f"--kind must be one of {', '.join(known)}")
     kinds = (kind,) if kind else known if holds else KINDS
-    before = offset_of(page_token, "ledger statement")
+    before = offset_of(page_token)
     with reading(run, store) as (ledger, wait):
         found = wait(ledger.statement(owner or "", kinds, limit=limit + 1, before=before)).lines
     page = found[:limit]

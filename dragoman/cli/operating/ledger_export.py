@@ -8,6 +8,7 @@ import click
 
 from dragoman.cli.failures import Failure
 from dragoman.cli.grammar import command
+from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating.ledger import reading, transfer_item
 from dragoman.cli.own_options import STORE, STORE_OPTION, own
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _PAGE = 1_000
 
 
-class ExportTarget(Protocol):
+class ExportFile(Protocol):
     """Where lines are written: a file, or what the command prints to."""
 
     def write(self, text: str, /) -> object:
@@ -62,7 +63,7 @@ def export(run: Invocation, store: str | None, format: str, save: Path | None) -
             with save.open("w", encoding="utf-8", newline="") as file:
                 count = write(found, file)
         except OSError as error:
-            raise Failure(STORE, f"{save}: {error.strerror or error}") from None
+            raise Failure(STORE, f"{save}: {error.strerror or error}", hint=look_at(save)) from None
     if run.out.is_json:
         run.out.json({"path": str(save), "transfers": count})
     else:
@@ -77,7 +78,7 @@ def _transfers(ledger: "LedgerStore", wait: "Wait") -> "Iterator[PostedTransfer]
         last = page[-1].number
 
 
-def _write_lines(found: "Iterable[PostedTransfer]", file: ExportTarget) -> int:
+def _write_lines(found: "Iterable[PostedTransfer]", file: ExportFile) -> int:
     import msgspec
 
     count = 0
@@ -87,7 +88,7 @@ def _write_lines(found: "Iterable[PostedTransfer]", file: ExportTarget) -> int:
     return count
 
 
-def _write_csv(found: "Iterable[PostedTransfer]", file: ExportTarget) -> int:
+def _write_csv(found: "Iterable[PostedTransfer]", file: ExportFile) -> int:
     import csv
 
     rows = csv.writer(file, lineterminator="\n")

@@ -24,6 +24,7 @@ from dragoman.cli.own_options import (
     instant,
     kept_by,
     own,
+    page_after,
     settings_of,
     show_page,
 )
@@ -108,17 +109,9 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
     """List receivers that wait, fail or were given up, and dead letters."""
     with budget(run):
         file = _file(run, store)
-    items = [*_receivers(file), *_dead(file)]
-    ids = [item["id"] for item in items]
-    if page_token and page_token not in ids:
-        raise usage("--page-token names nothing that is still listed; begin without it")
-    first = ids.index(page_token) + 1 if page_token else 0
-    page = items[first : first + limit]
-    more = first + limit < len(items)
     show_page(
         run,
-        page,
-        page[-1]["id"] if more else "",
+        *page_after([*_receivers(file), *_dead(file)], page_token, limit),
         lambda item: run.out.fields(item, {"nextAt": "Next-Try"}, _SHOWN),
         columns=_COLUMNS,
         empty="every receiver has what it should have; there is no dead letter",

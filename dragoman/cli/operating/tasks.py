@@ -181,7 +181,7 @@ def _after(token: str) -> tuple[int, int] | None:
         return None
     at, _, number = token.partition(".")
     if not (at.isdecimal() and number.isdecimal()):
-        raise usage("--page-token is not one of `dragoman tasks list`")
+        raise usage("--page-token is not one of `dragoman tasks list`", "dragoman tasks list")
     return int(at), int(number)
 
 
@@ -256,7 +256,10 @@ def _only(found: "list[TaskLine]", task_id: str) -> "TaskLine":
         )
     if len({line.agent for line in found}) > 1:
         names = ", ".join(sorted({line.agent for line in found}))
-        raise usage(f"{task_id}: several agents have a task of this id; --agent is one of {names}")
+        raise usage(
+            f"{task_id}: several agents have a task of this id; --agent is one of {names}",
+            remedy="--agent <name>",
+        )
     return found[0]
 
 
@@ -306,7 +309,9 @@ def _position(text: str) -> "TailPosition | None":
     try:
         return TailPosition.parse(text)
     except ValueError:
-        raise usage(f"{text} is no position of `dragoman tasks tail`") from None
+        raise usage(
+            f"{text} is no position of `dragoman tasks tail`", "dragoman tasks tail"
+        ) from None
 
 
 class Tail:

@@ -16,6 +16,7 @@ import click
 from dragoman.cli.failures import Failure
 from dragoman.cli.gateway.gateway_api import ELSEWHERE_OPTIONS, elsewhere
 from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import (
     LIMIT,
@@ -119,7 +120,7 @@ def reading(run: Invocation, store: str | None) -> "Generator[TrustFile]":
 @PAGE_TOKEN
 def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> None:
     """List agents, the most trusted first."""
-    first = offset_of(page_token, "trust list")
+    first = offset_of(page_token)
     with reading(run, store) as file:
         page, has_more = file.wait(file.page(first, limit))
     items = [one.document() for one in page]
@@ -217,7 +218,9 @@ def verify(run: Invocation, path: str | None, store: str | None) -> None:
             try:
                 report = verify_file(Path(path))
             except OSError as error:
-                raise Failure(STORE, f"{path}: {error.strerror or error}") from None
+                raise Failure(
+                    STORE, f"{path}: {error.strerror or error}", hint=look_at(path)
+                ) from None
         _report(run, report, path)
         return
     with reading(run, store) as file:
@@ -247,13 +250,13 @@ def export(run: Invocation, store: str | None, save: str) -> None:
         try:
             report = write(contents, Path(save), file.created(), file.rules, file.at)
         except OSError as error:
-            raise Failure(STORE, f"{save}: {error.strerror or error}") from None
+            raise Failure(STORE, f"{save}: {error.strerror or error}", hint=look_at(save)) from None
     _report(run, report, save)
 
 
 def _report(run: Invocation, report: "TrustReport", where: str) -> None:
     if report.problem:
-        raise Failure(BROKEN, f"{where}: {report.problem}")
+        raise Failure(BROKEN, f"{where}: {report.problem}", hint="dragoman ledger verify")
     if run.out.is_json:
         run.out.json(
             {

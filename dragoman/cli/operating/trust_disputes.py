@@ -61,7 +61,7 @@ def disputes(
 ) -> None:
     """List disputes without a decision, the oldest first: of a store, or with --gateway of a
     running gateway that you are an operator of."""
-    offset = offset_of(page_token, "trust disputes")
+    offset = offset_of(page_token)
     if gateway:
         api = elsewhere(run, gateway, admin_token)
         query = {"limit": min(limit, _MOST), "offset": offset}

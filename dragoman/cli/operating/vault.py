@@ -139,6 +139,7 @@ def _check_other_machines(settings: "Settings", ours: "Vault", used: list[bytes]
             "servers run on this database, maybe on other machines, and need the new key first: "
             "put it as the first line into the key file on each of them (openssl rand -base64 "
             f"32), here {ours.file}, then say this again",
+            hint="openssl rand -base64 32",
         )
 
 
@@ -159,5 +160,7 @@ def _alone(key_file: Path) -> Generator[None]:
 
     with open(private_files.open_private(Path(f"{key_file}.lock")), "ab") as file:
         if not private_files.lock(file.fileno(), wait=False):
-            raise Failure(STORE, "another `vault rotate` is at work on this store")
+            raise Failure(
+                STORE, "another `vault rotate` is at work on this store", hint="dragoman vault show"
+            )
         yield

@@ -71,7 +71,10 @@ def demo_server(
 
     place = place_of(given)
     if auth == "mtls" and not place.client_ca:
-        raise usage("--auth mtls needs --tls-cert, --tls-key and --client-ca")
+        raise usage(
+            "--auth mtls needs --tls-cert, --tls-key and --client-ca",
+            remedy="--tls-cert <path> --tls-key <path> --client-ca <path>",
+        )
     assert auth in get_args(AccessKind)
     agent = demo(
         scenarios=scenario,

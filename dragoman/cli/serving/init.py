@@ -76,6 +76,8 @@ def init(
     if template not in _TEMPLATES:
         raise usage(f"--template must be one of {', '.join(_TEMPLATES)}")
     root = Path(folder).expanduser()
+    if root.exists() and not root.is_dir():
+        raise usage(f"{folder} is a file; name a folder", "dragoman init my_agent")
     title = name or (run.folder / root).resolve().name or "agent"
     if not _TITLE.fullmatch(title):
         raise usage("--name must be one line without quotes, backslashes or dollar signs")

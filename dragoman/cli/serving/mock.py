@@ -62,5 +62,5 @@ def offered(run: Invocation) -> list[str]:
     from dragoman.server.process.grpc_serving import is_installed
 
     if GRPC in run.settings.transport and not is_installed():
-        raise usage("gRPC is not installed: pip install 'dragoman[grpc]'")
+        raise usage("gRPC is not installed", "pip install 'dragoman[grpc]'")
     return run.settings.transport

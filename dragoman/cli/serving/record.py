@@ -37,9 +37,9 @@ def record(
     """
     run.settings.agent_card = ref or run.settings.agent_card
     if not run.settings.agent_card:
-        raise usage("which agent? record <ref> names it")
+        raise usage("which agent? record <ref> names it", "dragoman record localhost:8000")
     if not save:
-        raise usage("where to? --save <cassette> names the file")
+        raise usage("where to? --save <cassette> names the file", remedy="--save cassette.jsonl")
     place = place_of(given)
     asyncio.run(_record(run, Path(save), redact, place))
 
@@ -55,7 +55,8 @@ async def _record(
 
     async with looking(run) as agent, dialling(run) as egress:
         card, raw = await agent.look(fresh=True), agent.raw_card
-        recorder = Recorder(card, raw, egress, CassetteRedaction(redact, raw))
+        redaction = CassetteRedaction(redact, raw)
+        recorder = Recorder(card, raw, egress, redaction, agent.card_origin)
         writer = CassetteWriter(save, recorder.head)
         recorder.sink = writer
         stop = stopped_by_signals()

@@ -73,7 +73,9 @@ async def _compare(run: Invocation, cassette: "Cassette", ref: str, *, strict: b
     found: list[Difference] = []
     async with looking(run) as agent, dialling(run) as http:
         card = await agent.look(fresh=True)
-        comparison = Comparison(cassette, card, http, credentials_of(run), agent.origins)
+        comparison = Comparison(
+            cassette, card, http, credentials_of(run), agent.origins, agent.card_origin
+        )
         async with asyncio.timeout(run.settings.timeout or None):
             async for difference in comparison.run():
                 found.append(difference)

@@ -50,7 +50,8 @@ from dragoman.errors import (
 )
 from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
 from dragoman.model.clock import Clock, SystemClock
-from dragoman.security.card_signatures import KeySet, key_urls
+from dragoman.security.card_keys import KeySet
+from dragoman.security.card_signatures import key_urls
 from dragoman.transports import json_text
 
 LARGEST_KEYS = 64 * 1024

@@ -81,7 +81,7 @@ def candidates(
     floor = _numbers(oldest) or (0, 2)
     own = house.by_card(raw or {})
     known = [
-        InterfaceCandidate(_addressed(interface, card, origin), dialect)
+        InterfaceCandidate(addressed(interface, card, origin), dialect)
         for interface in card.supported_interfaces
         if (dialect := own or _dialect(interface)) is not None
     ]
@@ -118,7 +118,7 @@ def places(candidate: InterfaceCandidate) -> list[InterfaceCandidate]:
     return [candidate, InterfaceCandidate(doubled, candidate.dialect)]
 
 
-def _addressed(interface: AgentInterface, card: AgentCard, origin: str) -> AgentInterface:
+def addressed(interface: AgentInterface, card: AgentCard, origin: str) -> AgentInterface:
     """Return an interface whose address says whether it has TLS. Those of gRPC need not: then the
     same holds as for the other interfaces of that host, or for the card itself."""
     url = interface.url

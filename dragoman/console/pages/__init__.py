@@ -17,6 +17,7 @@ from dragoman.console.pages import (
     system,
     task,
     tasks,
+    triggers,
 )
 from dragoman.console.visit import Page
 
@@ -63,9 +64,17 @@ _TABLE = [
     _row("/agents/{name}", agent.send, is_form=True),
     _row("/agents/{name}/probe", agent.probe, is_form=True),
     _row("/agents/{name}/accept", agent.accept, is_form=True),
+    _row("/agents/{name}/refuse", agent.refuse, is_form=True),
     _row("/agents/{name}/pause", agent.pause, is_form=True),
     _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),
+    _row("/triggers", triggers.show),
+    _row("/triggers", triggers.create, is_form=True),
+    _row("/triggers/{id}/pause", triggers.pause, is_form=True),
+    _row("/triggers/{id}/resume", triggers.resume, is_form=True),
+    _row("/triggers/{id}/run", triggers.run, is_form=True),
+    _row("/triggers/{id}/secret", triggers.replace_secret, is_form=True),
+    _row("/triggers/{id}/remove", triggers.remove, is_form=True),
     _row("/agents/{name}/rollouts/{rollout}/promote", agent.promote, is_form=True),
     _row("/agents/{name}/rollouts/{rollout}/rollback", agent.roll_back, is_form=True),
     _row("/delivery", delivery.show),
@@ -78,6 +87,7 @@ _TABLE = [
     _row("/money/refund", money.refund, is_form=True),
     _row("/money/resolve", money.resolve, is_form=True),
     _row("/system", system.show),
+    _row("/system/processes/{number}/drain", system.drain, is_form=True),
     _row("/system/keys/{id}/revoke", system.revoke_key, is_form=True),
     _row("/docs", docs.show),
     _row("/docs", docs.send, is_form=True),

@@ -13,6 +13,7 @@ from dragoman.console.dialect_views import VIEWS, DialectView
 from dragoman.console.pages import agents
 from dragoman.console.pages.tasks import rows
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
+from dragoman.dialects import card_check
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, new_id
 from dragoman.model.message import Message, Part, Role
@@ -21,6 +22,7 @@ from dragoman.transports import rest
 # Tasks that are shown, and at how many of the latest is looked for them.
 _TASKS = 8
 _LOOKED_AT = 100
+_MOST_FINDINGS = 20
 _LIVE = ("agent_head", "agent_rollouts", "agent_tasks")
 # Rollouts of it that are shown, the latest.
 _ROLLOUTS = 2
@@ -55,6 +57,10 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "at": f"/agents/{quote(agent['slug'], safe='')}",
         "can_act": record is not None and (record["is_mine"] or visit.is_operator),
         "trust": trust,
+        "findings": [str(one) for one in card_check.findings(agent["card"])[:_MOST_FINDINGS]]
+        if agent["card"]
+        else [],
+        "earned": await _earned(visit, record),
         "rollouts": await _rollouts(visit, record),
         "pending": markup.difference(agent["card"], pending) if pending else "",
         "tasks": await rows(visit, latest),
@@ -66,6 +72,13 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "forms": {one["id"]: _form(one) for one in agent["skills"]},
         "exchange": None,
     }
+
+
+async def _earned(visit: Visit, record: dict[str, Any] | None) -> float | None:
+    """Return what the agents of the visitor earned lately; None: this one is another's."""
+    if record is None or not record["is_mine"]:
+        return None
+    return (await visit.api.gateway("GET", "/billing/usage", period="30d"))["total_earned"]
 
 
 async def _rollouts(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -205,6 +218,12 @@ async def probe(visit: Visit) -> Answer:
 async def accept(visit: Visit) -> Answer:
     """Accept the card that is held."""
     return await _act(visit, "POST", "/accept", {"digest": visit.field("digest")}, "Accepted.")
+
+
+async def refuse(visit: Visit) -> Answer:
+    """Drop the card that is held."""
+    digest = {"digest": visit.field("digest")}
+    return await _act(visit, "POST", "/refuse", digest, "Refused: the card before stays in force.")
 
 
 async def pause(visit: Visit) -> Answer:

@@ -16,8 +16,8 @@ from dragoman.console.visit import Visit, link
 
 # Lines of one kind that are shown by name; the others are counted.
 _NAMED = 5
-# For how long a refusal is told, and within which one that repeats is of now.
-_REFUSED_LATELY = timedelta(minutes=15)
+# For how long a refusal is told, and a card that changed.
+_TOLD_FOR = timedelta(minutes=15)
 _MOST_AGENTS = 100
 
 
@@ -128,9 +128,21 @@ async def _registered(visit: Visit) -> Found:
         if agent.get("pending_card"):
             text = f"{name} has a changed card: {agent['pending_reason']}"
             found.append(Attention("ask", "question", text, to, "Accept or refuse"))
+        elif ago := _lately(agent.get("card_changed_at") or ""):
+            text = (
+                f"{name} changed its card {ago} ago: words and skills, its calls go where they went"
+            )
+            found.append(Attention("ask", "ring", text, to, "Look at it"))
         if agent["is_paused"]:
             found.append(Attention("ask", "bar", f"{name} is paused", to, "Have it go on"))
     return _cut(found, "/agents", "of agents")
+
+
+def _lately(text: str) -> str:
+    """Return how long ago something was; empty: it is too long ago to be told."""
+    at = read_instant(text)
+    passed = None if at is None else datetime.now(UTC) - at
+    return "" if passed is None or passed > _TOLD_FOR else seconds(passed.total_seconds())
 
 
 async def _quiet(visit: Visit) -> Found:
@@ -169,7 +181,7 @@ def _failing(agents: list[dict[str, Any]]) -> Found:
 
 async def _over_limits(visit: Visit) -> Found:
     """Return who was refused lately for asking too much."""
-    since = (datetime.now(UTC) - _REFUSED_LATELY).isoformat()
+    since = (datetime.now(UTC) - _TOLD_FOR).isoformat()
     lines = (await visit.api.get("/audit", act="rate.limited", since=since, limit=100))["items"]
     refusals: dict[str, int] = {}
     for line in lines:
@@ -179,13 +191,17 @@ async def _over_limits(visit: Visit) -> Found:
         Attention(
             "ask",
             "bar",
-            f"{name} is over its limit: refused {count} times in 15 min",
+            f"{name} is over its limit: refused {_times(count)} in 15 min",
             link("/system", act="rate.limited", who=name) + "#limits",
             "See what it asks for, and the limits",
         )
         for name, count in refusals.items()
     ]
     return _cut(found, "/system?act=rate.limited", "callers are over their limits")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 async def _inbox(visit: Visit) -> Found:

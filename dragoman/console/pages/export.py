@@ -9,7 +9,7 @@ import msgspec
 
 from dragoman.console import assets, content
 from dragoman.console.api import ApiFailed
-from dragoman.console.pages.task import LONG, state_of, told_events, view_of
+from dragoman.console.pages.task import LONG, told_events, view_of
 from dragoman.console.rendering import render
 from dragoman.console.visit import Answer, Download, Visit
 from dragoman.dialects.v1_0 import V1_0
@@ -54,12 +54,11 @@ async def _events(visit: Visit, path: str) -> list[dict[str, Any]]:
 
 
 async def as_json(visit: Visit) -> Answer:
-    """Give one JSON file with all events, however many: they are sent as they are read. Of a long
-    task they are all there is; folding them is up to the reader."""
+    """Give one JSON file with all events, however many: they are sent as they are read, and what
+    they come to is the last member."""
     path = f"/tasks/{quote(visit.params['id'], safe='')}"
     view = await view_of(visit)
     head: dict[str, Any] = {"exportedAt": datetime.now(UTC).isoformat(), "summary": view}
-    head["task"] = (await state_of(visit))["task"] if view["events"] <= LONG else None
     head["position"] = view["events"]
     name = f"task-{visit.params['id']}.json"
     return Download(name, "application/json", pieces=_json_pieces(visit, path, head))
@@ -67,7 +66,7 @@ async def as_json(visit: Visit) -> Answer:
 
 async def _json_pieces(visit: Visit, path: str, head: dict[str, Any]) -> AsyncGenerator[bytes]:
     yield msgspec.json.encode(head).removesuffix(b"}") + b',"events":[\n'
-    after, last = 0, head["position"]
+    after, last, folded = 0, head["position"], content.FoldedTask()
     while after < last:
         page = await visit.api.get(f"{path}/events", after=after, limit=_WINDOW)
         items = [item for item in page["items"] if item["position"] <= last]
@@ -75,7 +74,9 @@ async def _json_pieces(visit: Visit, path: str, head: dict[str, Any]) -> AsyncGe
             break
         yield (b",\n" if after else b"") + b",\n".join(map(msgspec.json.encode, items))
         after = items[-1]["position"]
-    yield b"\n]}\n"
+        for item in items:
+            folded.add(item["event"])
+    yield b'\n],"task":' + msgspec.json.encode(folded.task()) + b"}\n"
 
 
 async def _told(visit: Visit) -> dict[str, Any]:

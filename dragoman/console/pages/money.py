@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dragoman.console.charts import chart
+from dragoman.console.pages.overview import top_rows
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 from dragoman.gateway.money.receipts import read_receipt
 
@@ -23,6 +24,15 @@ async def show(visit: Visit) -> Answer:
     disputes: list[dict[str, Any]] = []
     if visit.is_operator:
         disputes = (await api.gateway("GET", "/disputes", limit=_PAGE))["disputes"]
+    top: list[tuple[str, list[dict[str, Any]]]] = []
+    if visit.is_operator:
+        found = await api.get("/top", minutes=24 * 60)
+        for title, kind in (
+            ("Agents that earn most", "agents"),
+            ("Callers that spend most", "callers"),
+        ):
+            paid = [one for one in await top_rows(visit, found, kind) if one["cost"]]
+            top.append((title, sorted(paid, key=lambda one: -one["cost"])))
     daily = usage["daily"]
     spent, earned = [day["spent"] for day in daily], [day["earned"] for day in daily]
     is_more = offset + _PAGE < lines["total"]
@@ -37,6 +47,7 @@ async def show(visit: Visit) -> Answer:
         "more_escrows": max(0, escrows["total"] - _ESCROWS),
         "next": link("/money", **{"from": offset + _PAGE}) if is_more else "",
         "disputes": disputes,
+        "top": top,
     }
     return DrawnPage("money.html", "Money", context, live=["money"])
 

@@ -10,6 +10,14 @@ from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
 # Seconds between two samples, and between two drawings: a fault is told within ten.
 _EVERY = 5.0
 _DRAWN_EVERY = 3.0
+# Samples that charts have room for at least: three minutes.
+_SLOTS = 36
+# Top lists by their titles, and their names in the API. That of agents has more to say, elsewhere.
+_TOP = (
+    ("Callers with most tasks", "callers"),
+    ("Skills with most tasks", "skills"),
+    ("Most frequent errors", "errors"),
+)
 
 
 async def show(visit: Visit) -> Answer:
@@ -20,8 +28,12 @@ async def show(visit: Visit) -> Answer:
     inbox = (await visit.api.get("/inbox"))["items"]
     latest = await visit.api.get("/tasks", limit=8)
     agents = _agents(samples)
+    top = await visit.api.get("/top")
     context: dict[str, Any] = {
+        "top": [(name, await top_rows(visit, top, kind)) for name, kind in _TOP],
+        "counted": top,
         "charts": _charts(samples, len(inbox)),
+        "minutes": round(max(_SLOTS, len(samples)) * _EVERY / 60),
         "agents": agents,
         "attention": await attention(visit, agents, sum(one["refused"] for one in samples)),
         "tasks": await tasks.rows(visit, latest["items"]),
@@ -29,30 +41,53 @@ async def show(visit: Visit) -> Answer:
         "first": "",
         "next": "",
         "origin": visit.origin,
+        # What a new user may try first.
+        "first_agents": [] if latest["items"] else await _agents_to_try(visit),
     }
     return DrawnPage("overview.html", "Overview", context, live=["overview"], every=_DRAWN_EVERY)
+
+
+async def _agents_to_try(visit: Visit) -> list[tuple[str, str]]:
+    """Return the names of some agents, in addresses and for people."""
+    if not visit.me.get("hasRegistry"):
+        return [(name, name) for name in visit.me["agents"][:3]]
+    found = await visit.api.gateway("GET", "/agents", limit=3)
+    return [(one["slug"], one["name"]) for one in found["agents"]]
+
+
+async def top_rows(visit: Visit, top: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return a top list as it is drawn: agents behind a gateway by their names."""
+    rows: list[dict[str, Any]] = top[kind]
+    if kind != "agents" or not visit.me.get("hasRegistry"):
+        return rows
+    names = await tasks.agent_names(visit)
+    return [{**one, "name": names.get(one["name"], one["name"])} for one in rows]
 
 
 def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
     last = samples[-1] if samples else {}
     started = [one["started"] / _EVERY for one in samples]
     failed = [one["failed"] / _EVERY for one in samples]
-    p99 = [one["p99"] or 0.0 for one in samples]
-    recent = [one for one in p99[-12:] if one]
+    p50, p99 = ([one[name] or 0.0 for one in samples] for name in ("p50", "p99"))
+    slow, usual = (max(some[-12:], default=0.0) for some in (p99, p50))
     ended, bad = sum(one["ended"] for one in samples), sum(one["failed"] for one in samples)
     share = f"{100 * bad / ended:.1f}" if ended else "0"
+
+    def drawn(name: str, amount: str, unit: str, *lines: list[float]) -> Chart:
+        return chart(name, amount, unit, *lines, slots=_SLOTS)
+
     return [
-        chart("Tasks", f"{started[-1] if started else 0:.1f}", "per second", started, failed),
-        chart("Running", f"{last.get('running', 0):,}", "now", [one["running"] for one in samples]),
-        chart(
+        drawn("Tasks", f"{started[-1] if started else 0:.1f}", "per second", started, failed),
+        drawn("Running", f"{last.get('running', 0):,}", "now", [one["running"] for one in samples]),
+        drawn(
             "Waiting for people",
             f"{waiting}{'+' if waiting >= 50 else ''}",
             "questions",
             [one["waiting"] for one in samples],
         ),
-        chart("Failed", share, "% of 15 min", failed),
-        chart("Send", f"{max(recent, default=0):.0f}", "ms (p99, last minute)", p99),
-        chart(
+        drawn("Failed", share, "% of 15 min", failed),
+        drawn("Send", f"{slow:.0f}", f"ms p99 · {usual:.0f} ms p50", p99),
+        drawn(
             "Streams", f"{last.get('streams', 0):,}", "open", [one["streams"] for one in samples]
         ),
     ]

@@ -40,6 +40,12 @@ async def show(visit: Visit) -> Answer:
     return DrawnPage("system.html", "System", context, live=live, every=5.0)
 
 
+async def drain(visit: Visit) -> Answer:
+    """Have a process end in good order."""
+    await visit.api.post(f"/processes/{quote(visit.params['number'], safe='')}/drain")
+    return Redirect("/system", "It takes nothing more, and ends.")
+
+
 async def revoke_key(visit: Visit) -> Answer:
     """End a key."""
     await visit.api.post(f"/keys/{quote(visit.params['id'], safe='')}/revoke")

@@ -51,9 +51,14 @@ async def rows(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]
     """Return tasks as lists show them: those that a gateway gave to an agent name it."""
     names: dict[str, str] = {}
     if visit.me.get("hasRegistry") and any(item["to"] for item in items):
-        found = await visit.api.gateway("GET", "/agents", limit=_MOST_NAMED)
-        names = {agent["id"]: agent["slug"] for agent in found["agents"]}
+        names = await agent_names(visit)
     return [{**row(item), "to": names.get(item["to"], "")} for item in items]
+
+
+async def agent_names(visit: Visit) -> dict[str, str]:
+    """Return the names of the agents of the registry, by their ids."""
+    found = await visit.api.gateway("GET", "/agents", limit=_MOST_NAMED)
+    return {agent["id"]: agent["slug"] for agent in found["agents"]}
 
 
 def row(item: dict[str, Any]) -> dict[str, Any]:

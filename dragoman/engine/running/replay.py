@@ -90,59 +90,57 @@ class RecalledStep(NamedTuple):
     done: StepRecorded | None
 
 
-class Replay:
+# A struct, because one is made for each task.
+class Replay(msgspec.Struct, eq=False):
     """One task's progress. Fed with the events of a log, or with what happens now."""
 
-    # Set here and not in the constructor: one is made for each task.
+    # The messages of the caller, in order: at first the one that the task begins with.
+    messages: list[SendMessage]
     # Which message the present turn began with.
-    turn = 0
+    turn: int = 0
     # Whether messages that come are to be withheld. From the first sensitive question to the end
     # of the task: an answer may be sent twice, and arrive while the code goes on.
-    is_discreet = False
-    has_withheld = False
-    _next = 0
+    is_discreet: bool = False
+    has_withheld: bool = False
+    _next: int = 0
     # The last place of a step or question.
-    _furthest = -1
-    attempt = 1
+    _furthest: int = -1
+    attempt: int = 1
     # Attempts since the code last made progress: the deaths it is charged with, and one.
-    tries = 1
+    tries: int = 1
     # How many processes died with it under way since then, alone or beside others.
-    deaths = 0
+    deaths: int = 0
     # The worker in which it runs alone, and the one in which it has its turn as a suspect.
-    alone_in = 0
-    turn_in = 0
+    alone_in: int = 0
+    turn_in: int = 0
     # How often it had a turn, and how often a process died in one though others ran beside.
-    turns = 0
-    times_caught = 0
-    is_cancelled = False
-    deadline = 0
+    turns: int = 0
+    times_caught: int = 0
+    is_cancelled: bool = False
+    deadline: int = 0
     # Where a gateway sent it last.
     forwarded: Forwarded | None = None
     # The trace it belongs to; None: one of its own.
     trace: tracing.Trace | None = None
-
-    def __init__(self, began: SendMessage) -> None:
-        # The messages of the caller, in order.
-        self.messages = [began]
-        # Which of them the code was not given yet.
-        self._waiting: list[int] = []
-        self._steps: dict[int, StepRecorded] = {}
-        self._question_names: dict[int, str] = {}
-        # Which of the questions are sensitive, each with the first message that may answer it.
-        self._sensitive: dict[int, int] = {}
-        # When questions are given up, and the ids of all that were ever put.
-        self._due: dict[int, int] = {}
-        self._requests: set[str] = set()
-        # Secrets stored beside questions for the code alone, each with the position of its event.
-        self._secrets: dict[int, tuple[int, bytes]] = {}
-        # Those that other agents have for questions which are handed on.
-        self._theirs: dict[int, frozenset[str]] = {}
-        # Steps that raised, as they would be recorded.
-        self._failed: dict[int, StepRecorded] = {}
-        # What other agents were given, by the turn and the place of the step that did.
-        self.children: dict[tuple[int, int], Delegated] = {}
-        # The scopes granted to the senders of its messages, by message.
-        self._scopes: dict[int, frozenset[str]] = {}
+    # Which of them the code was not given yet.
+    _waiting: list[int] = []
+    _steps: dict[int, StepRecorded] = {}
+    _question_names: dict[int, str] = {}
+    # Which of the questions are sensitive, each with the first message that may answer it.
+    _sensitive: dict[int, int] = {}
+    # When questions are given up, and the ids of all that were ever put.
+    _due: dict[int, int] = {}
+    _requests: set[str] = set()
+    # Secrets stored beside questions for the code alone, each with the position of its event.
+    _secrets: dict[int, tuple[int, bytes]] = {}
+    # Those that other agents have for questions which are handed on.
+    _theirs: dict[int, frozenset[str]] = {}
+    # Steps that raised, as they would be recorded.
+    _failed: dict[int, StepRecorded] = {}
+    # What other agents were given, by the turn and the place of the step that did.
+    children: dict[tuple[int, int], Delegated] = {}
+    # The scopes granted to the senders of its messages, by message.
+    _scopes: dict[int, frozenset[str]] = {}
 
     @property
     def began(self) -> SendMessage:
@@ -156,7 +154,13 @@ class Replay:
 
     def apply(self, event: Event) -> None:
         """Fold one more event."""
+        # The most frequent ones first: each case before the right one costs a comparison.
         match event:
+            case StepRecorded():
+                self._record(event)
+            case Forwarded():
+                self.forwarded = event
+                self._progress()
             case MessageAdded():
                 # It rested in between, or goes on with another message.
                 self.alone_in = self.turn_in = 0
@@ -164,8 +168,6 @@ class Replay:
                 self.add(further, scopes=frozenset(event.scopes))
             case TurnBegan():
                 self.begin_turn(event.message)
-            case StepRecorded():
-                self._record(event)
             case AttemptStarted():
                 self.attempt = event.attempt
                 self.tries += event.counts
@@ -187,9 +189,6 @@ class Replay:
                     # Another event about the same task is no progress of the code.
                     self._progress()
                 self.children[event.turn, event.index] = event
-            case Forwarded():
-                self.forwarded = event
-                self._progress()
             case _:
                 pass
 
@@ -419,7 +418,7 @@ async def read_replay(store: Store, number: int) -> Replay | None:
             if replay is None:
                 task = recorded.event
                 assert isinstance(task, Task), "a log begins with its task"
-                replay = Replay(_began(task))
+                replay = Replay([_began(task)])
             elif not recorded.body.startswith(_SKIPPED):
                 event = recorded.event
                 is_apart = isinstance(event, MessageAdded | StepRecorded) and event.withheld

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import NoReturn, Protocol
 
@@ -377,7 +378,8 @@ class Worker:
         references: Sequence[str] = (),
     ) -> Recorded:
         """Record a status, optionally with something the agent says."""
-        self.decide()
+        if not self.decision.done():
+            self.decide()
         update, at = status_update(self.log, state, parts, metadata, references)
         return self.emit(update, at=at)
 
@@ -436,30 +438,23 @@ class Worker:
 
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""
-        self.decide()
-        return self.emit(self._artifact_update(artifact, append, last))
+        if not self.decision.done():
+            self.decide()
+        log = self.log
+        return self.emit(ArtifactUpdate(log.task_id, log.context_id, artifact, append, last))
 
     def chunk(self, artifact: Artifact, *, append: bool) -> None:
         """Record a chunk of an artifact that may be its last: it is held back for a moment."""
         if not self.decision.done():
             self.decide()
         if self._chunks is None:
-            self._chunks = HeldChunks(self._record, self._fail_outside)
+            self._chunks = HeldChunks(partial(self.emit, is_held_chunk=True), self._fail_outside)
         log = self.log
         self._chunks.put(ArtifactUpdate(log.task_id, log.context_id, artifact, append, False))
 
     def close_artifact(self, artifact_id: str) -> bool:
         """Mark the latest chunk as the last one; False: it is out already."""
         return self._chunks is not None and self._chunks.close(artifact_id)
-
-    def _artifact_update(self, artifact: Artifact, append: bool, last: bool) -> ArtifactUpdate:
-        return ArtifactUpdate(
-            task_id=self.log.task_id,
-            context_id=self.log.context_id,
-            artifact=artifact,
-            append=append,
-            last_chunk=last,
-        )
 
     def _fail_outside(self, error: BaseException) -> None:
         """End the task with what recording raised while none of the code waited for it."""
@@ -543,25 +538,20 @@ class Worker:
         self.decide()
         await self.log.durable(1)
 
-    def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
+    def emit(
+        self, event: Event, at: int = 0, withheld: bytes = b"", *, is_held_chunk: bool = False
+    ) -> Recorded:
         """Let an event happen."""
-        if self._chunks is not None:
-            self._release_before(event)
-        return self._record(event, at, withheld)
-
-    def _release_before(self, event: Event) -> None:
-        """Record the chunks that come before an event: readers see them in this order, and a step
-        is not on record before what was written until then."""
-        assert self._chunks is not None
-        is_artifact = isinstance(event, ArtifactUpdate)
-        self._chunks.release(event.artifact.artifact_id if is_artifact else "")
-
-    def _record(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
+        if self._chunks is not None and not is_held_chunk:
+            # The chunks that come before it: readers see them in this order, and a step is not on
+            # record before what was written until then.
+            is_artifact = isinstance(event, ArtifactUpdate)
+            self._chunks.release(event.artifact.artifact_id if is_artifact else "")
         if self._is_dismissed:
             # The log may have another worker; what this one does on its way out is void.
             raise Ended
         try:
-            recorded = self.log.emit(event, at=at, withheld=withheld)
+            recorded = self.log.emit(event, at, withheld)
         except TaskIsFinished:
             raise Ended from None
         except LogIsFull as full:

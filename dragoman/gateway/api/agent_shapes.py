@@ -110,6 +110,26 @@ class CircuitRecord(msgspec.Struct, frozen=True, kw_only=True):
     retry_in: float
 
 
+class PerformanceRecord(msgspec.Struct, frozen=True):
+    """What tasks that this gateway gave to an agent came to; older ones count less."""
+
+    # All tasks that ended, and the share of those that succeeded; null: there are none yet.
+    tasks: int
+    success_rate: float | None
+    # Milliseconds of those that succeeded; null: there are none yet.
+    p50_ms: float | None
+    p95_ms: float | None
+
+
+class ConformanceRecord(msgspec.Struct, frozen=True):
+    """How close an agent keeps to the protocol: 100, less 5 for each finding in its card, less 20
+    for each kind of deviation in its answers since this process began."""
+
+    score: int
+    findings: list[str]
+    deviations: list[str]
+
+
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An agent. `slug` is its name in addresses, `/a2a/{slug}`."""
 
@@ -140,6 +160,14 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     pending_card: dict[str, Any] | None = None
     pending_reason: str | None = None
     pending_digest: str | None = None
+    # For the owner and operators: when a later card came into force or was held.
+    card_changed_at: str | None = None
+    performance: PerformanceRecord
+    conformance: ConformanceRecord
+    # For the owner and operators: further addresses, and how many calls may be tried again at
+    # present; null: it was not called yet.
+    replicas: list[str] = []
+    retries_left: int | None = None
     # For the owner and operators: the other callers that may use it; empty: all.
     callers: list[str] = []
     # For the owner and operators, of an agent that is not online: why the last check did not reach
@@ -160,7 +188,7 @@ class AgentPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Which card is accepted: the `pending_digest` of the one that the owner read."""
+    """Which card is accepted or refused: the `pending_digest` of the one that the owner read."""
 
     digest: Annotated[str, Meta(min_length=64, max_length=64)]
 
@@ -226,10 +254,41 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         pending_card=agent.pending if is_known else None,
         pending_reason=(agent.pending_reason or None) if is_known else None,
         pending_digest=digest(agent.pending) if is_known and agent.pending is not None else None,
+        card_changed_at=_instant(agent.card_changed_at) if is_known else None,
+        performance=_performance(ask, agent),
+        conformance=_conformance(ask, agent),
+        # As the endpoint's, a query may contain a secret of the owner.
+        replicas=[url if is_mine else url.partition("?")[0] for url in agent.replicas]
+        if is_known
+        else [],
+        retries_left=_retries_left(ask, agent) if is_known else None,
         callers=agent.callers if is_known else [],
         status_reason=_absence(ask, agent) if is_known else None,
         circuits=_circuits(ask, agent) if is_known else [],
     )
+
+
+def _performance(ask: Ask, agent: Registered) -> PerformanceRecord:
+    found = ask.gateway.trust.performance.figures(agent.id)
+    return PerformanceRecord(
+        tasks=found.tasks,
+        success_rate=round(found.successes / found.observed, 4) if found.observed else None,
+        p50_ms=round(found.p50_ms, 1) or None,
+        p95_ms=round(found.p95_ms, 1) or None,
+    )
+
+
+def _conformance(ask: Ask, agent: Registered) -> ConformanceRecord:
+    findings = ask.gateway.registry.card_findings(agent)
+    upstream = ask.gateway.upstreams.find(agent.id)
+    deviations = [] if upstream is None else sorted(upstream.deviations)
+    score = max(0, 100 - 5 * len(findings) - 20 * len(deviations))
+    return ConformanceRecord(score, findings, deviations)
+
+
+def _retries_left(ask: Ask, agent: Registered) -> int | None:
+    upstream = ask.gateway.upstreams.find(agent.id)
+    return None if upstream is None else upstream.budget.left()
 
 
 def _circuits(ask: Ask, agent: Registered) -> list[CircuitRecord]:

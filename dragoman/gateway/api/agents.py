@@ -1,7 +1,7 @@
 """Registered agents: registered, read, found, changed, checked and removed."""
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 
 from msgspec import UNSET
 
@@ -25,6 +25,7 @@ from dragoman.gateway.api.agent_shapes import (
 from dragoman.gateway.api.asking import is_operator, micro, viewer_of, visible_agent
 from dragoman.gateway.api.envelope import ApiRefused, Code
 from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.search import Search
 from dragoman.model.identity import LOCAL
 
@@ -61,6 +62,10 @@ async def preview_agent(ask: Ask) -> AgentPreview:
         same_address=[one.name for one in own if one.url == agent.url],
         is_name_taken=registry.get(agent.name) is not None,
     )
+
+
+def _is_own(ask: Ask, agent: Registered) -> bool:
+    return agent.owner == ask.principal
 
 
 def _check_default(ask: Ask, is_wanted: bool) -> None:
@@ -122,6 +127,9 @@ async def list_agents(ask: Ask) -> Agents:
         offset=query.offset,
     )
     found = ask.gateway.registry.search(search, ask.gateway.trust.score)
+    # A list that its owner or an operator reads again and again shows a changed card soon.
+    known = found.agents if is_operator(ask) else [one for one in found.agents if _is_own(ask, one)]
+    ask.gateway.registry.health.look(known)
     shown = [agent_record(ask, agent) for agent in found.agents]
     return Agents(shown, found.total, query.limit, query.offset)
 
@@ -187,18 +195,32 @@ async def probe_agent(ask: Ask) -> AgentRecord:
 )
 async def accept_card(ask: Ask) -> AgentRecord:
     """Accept a card that changes where calls or credentials go, by its digest."""
+    return await _decide(ask, ask.gateway.registry.accept)
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/agents/{id}/refuse",
+    scope="agents:write",
+    body=Accepted,
+    errors=(*_OWN, "CONFLICT"),
+)
+async def refuse_card(ask: Ask) -> AgentRecord:
+    """Refuse a card that is held, by its digest: the one before stays in force."""
+    return await _decide(ask, ask.gateway.registry.refuse)
+
+
+async def _decide(ask: Ask, decide: Callable[..., Awaitable[Registered]]) -> AgentRecord:
     body: Accepted = ask.body
     ref = ask.path["id"]
     try:
-        agent = await ask.gateway.registry.accept(
-            ref, body.digest, ask.principal, operator=is_operator(ask)
-        )
+        agent = await decide(ref, body.digest, ask.principal, operator=is_operator(ask))
     except InvalidParams as error:
         if error.field != "digest":
             raise
         raise ApiRefused(
             "CONFLICT",
-            "Another card is held now: read pending_card, then accept its pending_digest",
+            "Another card is held now: read pending_card, then its pending_digest",
             agentId=ref,
         ) from None
     return agent_record(ask, agent)

@@ -204,6 +204,8 @@ class AnswerRelay:
     def _record(self, forwarded: Forwarded) -> None:
         if self._leniencies:
             forwarded = msgspec.structs.replace(forwarded, lenient=sorted(self._leniencies))
+            if (upstream := self._context.upstreams.find(forwarded.agent)) is not None:
+                upstream.deviations |= self._leniencies
             log = self._worker.log
             logger.info("task %s: read leniently: %s", log.task_id, "; ".join(forwarded.lenient))
         self.forwarded = forwarded

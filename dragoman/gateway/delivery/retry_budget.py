@@ -79,11 +79,18 @@ class RetryBudget:
 
     def may_retry(self) -> bool:
         """Take one retry if one is left."""
-        # Not the sum of both: the floor would then be on top of the share of a busy agent.
-        if self._retries.total() >= max(FLOOR, int(SHARE * self._requests.total())):
+        if not self.left():
             return False
         self._retries.add()
         return True
+
+    def left(self) -> int:
+        """Return how many retries are left at present."""
+        return max(0, self._granted() - self._retries.total())
+
+    def _granted(self) -> int:
+        # Not the sum of both: the floor would then be on top of the share of a busy agent.
+        return max(FLOOR, int(SHARE * self._requests.total()))
 
     def retry_in(self) -> float:
         """Return after how many seconds a retry may be granted, if none is at present."""

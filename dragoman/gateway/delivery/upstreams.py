@@ -65,6 +65,9 @@ class Upstream:
         self._most_values = settings.http.max_json_values
         self.bulkhead = Bulkhead(settings.gateway.agent_concurrency, settings.gateway.agent_queue)
         self.budget = RetryBudget()
+        # What of its answers deviated from its version and was read by its meaning, since the
+        # process began.
+        self.deviations: set[str] = set()
         self._circuit_changed = circuit_changed
         self.circuits = Circuits(changed=self._changed)
         self._connections: dict[str, AgentConnection] = {}

@@ -36,6 +36,8 @@ def reviewed(agent: Registered, fetched: Fetched) -> Registered:
     if digest == agent.card_digest:
         # The agent may have gone back to the pinned card.
         return replace(agent, pending=None, pending_reason="", card_url=url)
+    if digest == agent.refused_digest:
+        return replace(agent, pending=None, pending_reason="", card_url=url)
     try:
         card = card_review.read(raw, url)
     except InvalidParams as error:
@@ -66,11 +68,22 @@ def strays(agent: Registered) -> str:
 def accepted(agent: Registered, digest: str) -> Registered:
     """Return an agent with the held card in force, if it is the one of this digest; raises
     `InvalidParams` for another, or if it still leads to an origin that its owner did not allow."""
+    return pinned(agent, _held_card(agent, digest), agent.card_url)
+
+
+def refused(agent: Registered, digest: str) -> Registered:
+    """Return an agent without the held card, if it is the one of this digest; raises as `accepted`
+    does. The same card is not held again."""
+    _held_card(agent, digest)
+    return replace(agent, pending=None, pending_reason="", refused_digest=digest)
+
+
+def _held_card(agent: Registered, digest: str) -> dict[str, Any]:
     if agent.pending is None:
         raise UnsupportedOperation(f"{agent.name} has no card that is held")
     if digest != card_review.digest(agent.pending):
         raise InvalidParams("is not that of the card that is held", field="digest")
-    return pinned(agent, agent.pending, agent.card_url)
+    return agent.pending
 
 
 def _held(agent: Registered, raw: dict[str, Any], reason: str) -> Registered:
@@ -140,6 +153,7 @@ def in_place_of(agent: Registered, other: Registered) -> Registered:
         agent,
         url=other.url,
         replicas=other.replicas,
+        tunnels=other.tunnels,
         origins=other.origins,
         dialect=other.dialect,
         schemas=other.schemas,

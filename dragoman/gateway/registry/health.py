@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -34,6 +34,10 @@ TERM = 5_000
 _SEEN_FOR = 10_000
 # Milliseconds for which an agent that answered is not checked because of one lost message.
 _TRUSTED_FOR = 1_000
+# Milliseconds after which the card of an agent is read again while people look at it, and how many
+# cards are read within that time: a card that did not change costs an agent a 304.
+LOOK_EVERY = 5_000
+MOST_LOOKS = 100
 
 
 class AgentHealth:
@@ -63,6 +67,9 @@ class AgentHealth:
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
         self._refreshed: dict[str, int] = {}
+        # When cards began to be read because people look, and how many were since.
+        self._looks_since = 0
+        self._looks = 0
         self._schedule_changed = asyncio.Event()
         self._checks: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -198,19 +205,44 @@ class AgentHealth:
         after = card_pinning.reviewed(agent, fetched)
         if after == agent:
             return True
+        now = self._clock.now()
+
+        def edited(stored: Registered) -> Registered:
+            found = card_pinning.reviewed(stored, fetched)
+            is_other = (found.card, found.pending) != (stored.card, stored.pending)
+            return replace(found, card_changed_at=now) if is_other else found
+
         act = "agent.card.change" if after.pending is None else "agent.card.hold"
         if after.pending is not None:
             logger.warning(
                 "the card of %s changed and is held (%s); to look at it: dragoman agents show %s",
                 *(agent.name, after.pending_reason, agent.name),
             )
-        await self._agents.edit(
-            agent.id, lambda stored: card_pinning.reviewed(stored, fetched), act=act
-        )
+        await self._agents.edit(agent.id, edited, act=act)
         if where := card_pinning.strays(after):
             for strayed in self._stray_listeners:
                 strayed(agent.id, where)
         return True
+
+    def look(self, agents: Sequence[Registered]) -> None:
+        """Read the cards of agents that people look at, unless that was done a moment ago. This
+        says nothing of their health."""
+        if self._task is None:
+            return
+        now = self._clock.now()
+        if now - self._looks_since >= LOOK_EVERY:
+            self._looks_since, self._looks = now, 0
+        for agent in agents:
+            is_due = now - self._refreshed.get(agent.id, 0) >= LOOK_EVERY
+            if agent.card is None or agent.status == "offline" or not is_due:
+                continue
+            if self._looks >= MOST_LOOKS or not self._may_begin(agent.id):
+                continue
+            self._looks += 1
+            self._refreshed[agent.id] = now
+            self._checks[agent.id] = asyncio.get_running_loop().create_task(
+                self._concluded(agent, self._refresh(agent))
+            )
 
     def _set(self, agent: Registered, *, is_urgent: bool = False) -> None:
         if self._agents.set_health(agent, is_urgent=is_urgent):
@@ -294,14 +326,20 @@ class AgentHealth:
         if agent is None:
             self._refreshed.pop(id, None)
             return
+        if id in self._checks:
+            # Its card is being read.
+            self._plan(agent, now, now + _TRUSTED_FOR)
+            return
         refresh = now >= self._refreshed.get(id, now) + int(agent.refresh * 1000)
         if refresh:
             self._refreshed[id] = now
-        self._checks[id] = asyncio.get_running_loop().create_task(self._check(agent, refresh))
+        self._checks[id] = asyncio.get_running_loop().create_task(
+            self._concluded(agent, self.check(agent, refresh=refresh))
+        )
 
-    async def _check(self, agent: Registered, refresh: bool) -> None:
+    async def _concluded(self, agent: Registered, checking: Awaitable[object]) -> None:
         try:
-            await self.check(agent, refresh=refresh)
+            await checking
         except Exception:
             logger.exception("%s could not be checked", agent.name)
         finally:

@@ -14,6 +14,15 @@ HouseDialect = Literal["", "nexus", "corvid"]
 CredentialKind = Literal["", "bearer", "apiKey", "header"]
 
 
+class TunnelEnd(msgspec.Struct, frozen=True):
+    """Where a tunnel of an agent that dialled out ends."""
+
+    # The name that leads into it, the process of the gateway that has it, and where that is.
+    host: str
+    worker: int
+    url: str
+
+
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
     """One agent. Nothing secret is in here: its credential is kept apart and sealed."""
 
@@ -26,11 +35,17 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     # Its address, and those of its replicas: any of them may do a task.
     url: str
     replicas: list[str] = []
+    # Of an agent that dialled out: the processes of the gateway that have a tunnel of it, or had.
+    tunnels: list[TunnelEnd] = []
     # The pinned card, as the agent published it; None: it has none, and one is made of the rest.
     card: dict[str, Any] | None = None
     # A later card that changes where calls or credentials go, held until its owner accepts it.
     pending: dict[str, Any] | None = None
     pending_reason: str = ""
+    # The digest of a later card that its owner refused: the same one is not held again.
+    refused_digest: str = ""
+    # When a later card came into force or was held; 0: none did.
+    card_changed_at: int = 0
     skills: list[AgentSkill] = []
     tags: list[str] = []
     metadata: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.client.credentials.credentials import Credential
+from dragoman.dialects import card_check
 from dragoman.egress.egress import Egress
 from dragoman.errors import (
     A2AError,
@@ -29,7 +30,7 @@ from dragoman.gateway.registry.agent_cache import UNKNOWN, AgentCache
 from dragoman.gateway.registry.card_source import CardSource, is_card, no_card
 from dragoman.gateway.registry.health import AgentHealth
 from dragoman.gateway.registry.probes import Probes
-from dragoman.gateway.registry.registered import Registered, Status
+from dragoman.gateway.registry.registered import Registered, Status, TunnelEnd
 from dragoman.gateway.registry.registration import (
     AgentChanges,
     Registration,
@@ -48,6 +49,9 @@ logger = logging.getLogger("dragoman")
 
 # The score of an agent of which nothing was observed.
 NEUTRAL = 50
+# Cards whose findings are remembered, and findings of one card that are told.
+_MOST_FINDINGS = 10_000
+_FINDINGS_TOLD = 20
 
 
 def _neutral(id: str) -> int:
@@ -87,6 +91,8 @@ class Registry:
             interval=heartbeat_interval,
             noise=noise,
         )
+        # What is wrong with cards, by their digests.
+        self._findings: dict[str, list[str]] = {}
         self._watches = watches
         self._is_local = is_local
         self._most_per_owner = most_per_owner
@@ -111,6 +117,19 @@ class Registry:
     def search(self, asked: Search, score: Callable[[str], int] = _neutral) -> SearchPage:
         """Return the agents that fit, those with the highest score first."""
         return self._agents.index.search(asked, score)
+
+    def card_findings(self, agent: Registered) -> list[str]:
+        """Return what is wrong with the card of an agent by the letter of its version, the first
+        few; none for one without a card."""
+        if agent.card is None:
+            return []
+        found = self._findings.get(agent.card_digest)
+        if found is None:
+            if len(self._findings) >= _MOST_FINDINGS:
+                self._findings.clear()
+            found = [str(one) for one in card_check.findings(agent.card)[:_FINDINGS_TOLD]]
+            self._findings[agent.card_digest] = found
+        return found
 
     def visible(self, ref: str, viewer: Principal | None) -> Registered:
         """Return an agent that a viewer may know of (None: any viewer); raises `NoAgentAvailable`,
@@ -228,6 +247,16 @@ class Registry:
 
         return await self._agents.edit(id, edit, act="agent.update")
 
+    async def set_tunnels(
+        self, id: str, change: Callable[[list[TunnelEnd]], list[TunnelEnd]]
+    ) -> None:
+        """Change which processes of the gateway have tunnels of an agent that dialled out."""
+
+        def edit(stored: Registered) -> Registered:
+            return replace(stored, tunnels=change(stored.tunnels))
+
+        await self._agents.edit(id, edit)
+
     async def adopt(self, id: str, other: str, who: Principal) -> Registered:
         """Put another agent of the same owner in an agent's place: its addresses, its card as it is
         pinned, and its credential. The agent keeps its id, its name, its price, and what was
@@ -249,10 +278,26 @@ class Registry:
     ) -> Registered:
         """Put the held card in force, if it is the one of this digest; return the agent."""
         agent = self._owned(ref, owner, operator)
-        act = "agent.card.accept"
+        return await self._decided(agent, digest, owner, "agent.card.accept", card_pinning.accepted)
+
+    async def refuse(
+        self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
+    ) -> Registered:
+        """Drop the held card, if it is the one of this digest; return the agent."""
+        agent = self._owned(ref, owner, operator)
+        return await self._decided(agent, digest, owner, "agent.card.refuse", card_pinning.refused)
+
+    async def _decided(
+        self,
+        agent: Registered,
+        digest: str,
+        owner: Principal,
+        act: str,
+        decide: Callable[[Registered, str], Registered],
+    ) -> Registered:
         try:
             return await self._agents.edit(
-                agent.id, lambda one: card_pinning.accepted(one, digest), act=act, who=owner
+                agent.id, lambda one: decide(one, digest), act=act, who=owner
             )
         except A2AError as error:
             object = f"{agent.id} {agent.name}"

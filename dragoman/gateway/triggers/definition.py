@@ -60,6 +60,10 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+# Runs that a trigger remembers.
+MOST_RUNS = 10
+
+
 class TriggerDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A trigger as it is stored."""
 
@@ -75,12 +79,31 @@ class TriggerDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     generation: int = 0
     runs: int = 0
     last: LastRun | None = None
+    # The runs before the last, the latest first.
+    earlier: list[LastRun] = []
 
     def next_due(self, now: int) -> int | None:
         """Return when it is due next; None: it waits for no time."""
         if self.schedule is None or not self.enabled:
             return None
         return schedule.next_after(self.schedule.cron, self.schedule.zone, now)
+
+    @property
+    def recent(self) -> list[LastRun]:
+        """What came of the last runs, the latest first."""
+        return [] if self.last is None else [self.last, *self.earlier]
+
+    def after(self, run: LastRun) -> "TriggerDefinition":
+        """Return it after a run; one that led to a task that is known, since it was begun again,
+        counts once."""
+        if run.task_id and any(one.task_id == run.task_id for one in self.recent):
+            return self
+        return msgspec.structs.replace(
+            self,
+            last=run,
+            earlier=self.recent[: MOST_RUNS - 1],
+            runs=self.runs + bool(run.task_id),
+        )
 
 
 def defined(said: NewTrigger, agent_id: str) -> TriggerDefinition:

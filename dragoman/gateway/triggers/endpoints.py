@@ -18,6 +18,14 @@ _ONE = "/api/v1/triggers/{id}"
 ENDPOINTS = EndpointTable()
 
 
+class TriggerRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One run of a trigger: the task that it began, or why it began none."""
+
+    at: str
+    task_id: str | None = None
+    problem: str | None = None
+
+
 class TriggerRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A trigger, and what came of it last."""
 
@@ -41,6 +49,10 @@ class TriggerRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     last_task_id: str | None = None
     # Why no task began the last time.
     last_problem: str | None = None
+    # What came of the last ten runs, the latest first.
+    recent_runs: list[TriggerRun] = []
+    # Whether it is the caller's own.
+    is_mine: bool
 
     def __repr__(self) -> str:
         return f"TriggerRecord(id={self.id!r}, name={self.name!r})"
@@ -74,7 +86,7 @@ async def create_trigger(ask: Ask) -> TriggerRecord:
     """Have tasks begin at a time, or when another program posts something."""
     row = await ask.gateway.triggers.create(ask.principal, ask.body)
     note(ask, "trigger.create", row.id)
-    return _record(row, ask.gateway.triggers.secret_text(row))
+    return _record(ask, row, ask.gateway.triggers.secret_text(row))
 
 
 @ENDPOINTS.add("GET", "/api/v1/triggers", scope="triggers", query=TriggerQuery)
@@ -84,7 +96,7 @@ async def list_triggers(ask: Ask) -> TriggerPage:
     rows, total = await ask.gateway.triggers.page(
         viewer_of(ask), limit=query.limit, offset=query.offset
     )
-    return TriggerPage([_record(row) for row in rows], total, query.limit, query.offset)
+    return TriggerPage([_record(ask, row) for row in rows], total, query.limit, query.offset)
 
 
 @ENDPOINTS.add("GET", _ONE, scope="triggers", errors=("NOT_FOUND",))
@@ -93,7 +105,7 @@ async def get_trigger(ask: Ask) -> TriggerRecord:
     row = await ask.gateway.triggers.one(ask.path["id"], viewer_of(ask))
     if row is None:
         raise _missing()
-    return _record(row)
+    return _record(ask, row)
 
 
 @ENDPOINTS.add("PATCH", _ONE, scope="triggers", body=TriggerChange, errors=("NOT_FOUND",))
@@ -103,7 +115,7 @@ async def change_trigger(ask: Ask) -> TriggerRecord:
     if row is None:
         raise _missing()
     note(ask, "trigger.change", row.id)
-    return _record(row)
+    return _record(ask, row)
 
 
 @ENDPOINTS.add("DELETE", _ONE, scope="triggers", status=204, errors=("NOT_FOUND",))
@@ -134,10 +146,10 @@ async def replace_trigger_secret(ask: Ask) -> TriggerRecord:
     if row is None:
         raise _missing()
     note(ask, "trigger.secret", row.id)
-    return _record(row, ask.gateway.triggers.secret_text(row))
+    return _record(ask, row, ask.gateway.triggers.secret_text(row))
 
 
-def _record(row: TriggerRow, secret: str = "") -> TriggerRecord:
+def _record(ask: Ask, row: TriggerRow, secret: str = "") -> TriggerRecord:
     found = read(row)
     last = found.last
     return TriggerRecord(
@@ -157,4 +169,13 @@ def _record(row: TriggerRow, secret: str = "") -> TriggerRecord:
         last_at=None if last is None else stamp(last.at * 1000),
         last_task_id=(last.task_id or None) if last is not None else None,
         last_problem=(last.problem or None) if last is not None else None,
+        recent_runs=[
+            TriggerRun(
+                at=stamp(run.at * 1000),
+                task_id=run.task_id or None,
+                problem=run.problem or None,
+            )
+            for run in found.recent
+        ],
+        is_mine=row.owner == ask.principal,
     )

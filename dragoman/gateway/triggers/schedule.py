@@ -5,6 +5,7 @@ exists twice is due once.
 """
 
 import datetime
+import itertools
 import zoneinfo
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -49,20 +50,30 @@ def next_after(cron: str, zone: str, after: int) -> int | None:
 
 def due_times(cron: str, zone: str, missed: Missed, since: int, now: int) -> DueTimes:
     """Return what is due, given the time that was to be next, and what is next then."""
-    found: list[int] = [since]
-    following: int | None = None
-    for time in _times(cron, zone, since):
-        if time > now:
-            following = time
-            break
-        found.append(time)
-        if len(found) > MOST_MISSED:
-            del found[0]
+    found = _passed(cron, zone, since, now)[-MOST_MISSED:]
+    following = next_after(cron, zone, now)
     if missed == "once":
         found = found[-1:]
     elif missed == "skip":
         found = [time for time in found[-1:] if now - time <= GRACE]
     return DueTimes(found, following)
+
+
+def _passed(cron: str, zone: str, since: int, now: int) -> list[int]:
+    """Return the latest times up to now, at least as many as are made up for, if there were so
+    many; the first of all is `since`."""
+    span = MOST_MISSED * 60_000
+    # From the end, so that a year of minutes costs no more than an hour of them.
+    while (start := now - span) > since:
+        found = _until(cron, zone, start, now)
+        if len(found) >= MOST_MISSED:
+            return found
+        span *= 2
+    return [since, *_until(cron, zone, since, now)]
+
+
+def _until(cron: str, zone: str, after: int, now: int) -> list[int]:
+    return list(itertools.takewhile(lambda time: time <= now, _times(cron, zone, after)))
 
 
 def _times(cron: str, zone: str, after: int) -> Iterator[int]:

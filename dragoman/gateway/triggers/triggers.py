@@ -1,7 +1,8 @@
 """Begins the tasks of triggers, each due time and each post once.
 
-The message of a run is named by the trigger and its due time, or by the id of the post. A process
-that begins it a second time, after a crash or beside another, is answered with the first task. So
+The message of a run is known by the trigger and its due time, or by the id of the post. A process
+that begins it a second time, after a crash or beside another, is answered with the first task, also
+if the trigger says something else by then. So
 the due time is moved on after the task is recorded, and one process at a time looks for what is
 due only to save the others the work.
 """
@@ -143,9 +144,13 @@ class Triggers:
             row = await self.one(id, owner)
             if row is None:
                 return None
-            after = edit(read(row))
-            next_due = after.next_due(self._clock.now())
-            made = row._replace(definition=encode(after), due_at=next_due)
+            before = read(row)
+            after = edit(before)
+            due_at = row.due_at
+            # A time that is due already and not begun yet stays due.
+            if (before.schedule, before.enabled) != (after.schedule, after.enabled):
+                due_at = after.next_due(self._clock.now())
+            made = row._replace(definition=encode(after), due_at=due_at)
             if await self._rows.change(made):
                 return made._replace(version=row.version + 1)
         raise Overloaded("the trigger keeps changing; try again")
@@ -155,17 +160,19 @@ class Triggers:
     async def run_once(self, row: TriggerRow, key: str = "") -> str:
         """Begin a task now, whatever the schedule says; return its id. The same key leads to the
         same task."""
-        # What is sent again under a key has to be the same message.
-        due = "" if key else stamp(self._clock.now() * 1000)
-        return await self._begin(row, read(row), f"run-{key or new_id()}", None, due)
+        at = self._clock.now()
+        name, due = f"run-{key or new_id()}", stamp(at * 1000)
+        task_id = await self._begin(row, read(row), name, None, due)
+        await self._note(row.id, LastRun(at=at, task_id=task_id))
+        return task_id
 
     async def posted(self, row: TriggerRow, id: str, body: Any) -> str:
         """Begin the task of a post; return its id. The same id leads to the same task."""
         at = self._clock.now()
         found = read(row)
-        digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        said = id.encode("utf-8", "surrogatepass") + b"\n" + msgspec.json.encode(body)
+        digest = hashlib.blake2b(said, digest_size=16).hexdigest()
         try:
-            # Without the time: what is sent again would be another message.
             task_id = await self._begin(row, found, f"post-{digest}", body)
         except (Overloaded, StoreRefused):
             # The sender tries again.
@@ -180,7 +187,7 @@ class Triggers:
         """Note what came of a run; one that another process notes at once is as good."""
         row = await self._rows.one(id)
         if row is not None:
-            await self._rows.change(row._replace(definition=encode(_after(read(row), last))))
+            await self._rows.change(row._replace(definition=encode(read(row).after(last))))
 
     async def _run(self) -> None:
         while True:
@@ -221,9 +228,9 @@ class Triggers:
                 return
             except A2AError as error:
                 logger.warning("the trigger %s began no task: %s", found.name, error)
-                found = _after(found, LastRun(at=time, problem=error.public))
+                found = found.after(LastRun(at=time, problem=error.public))
             else:
-                found = _after(found, LastRun(at=time, task_id=task_id))
+                found = found.after(LastRun(at=time, task_id=task_id))
         # Refused if it was changed meanwhile: then it is looked at again, and what was begun is
         # known by its name.
         await self._rows.change(row._replace(definition=encode(found), due_at=times.next))
@@ -237,14 +244,14 @@ class Triggers:
         metadata: dict[str, Any] = {"agentId": agent.id, "trigger": trigger}
         if found.skill_id:
             metadata["skillId"] = found.skill_id
-        message = Message(
-            MessageId(f"trigger-{row.id}-{name}"), Role.USER, _parts(found, posted, due)
-        )
+        key = f"trigger-{row.id}-{name}"
+        message = Message(MessageId(key), Role.USER, _parts(found, posted, due))
         operation = ops.SendMessage(
             message=message, wait=False, metadata=metadata, tenant=owner.tenant
         )
         caller = Caller(owner.owner, bool(owner.owner), frozenset(), owner.tenant or None)
-        reply = await self._service.answer(Call(operation=operation, caller=caller))
+        call = Call(operation=operation, caller=caller, message_key=key)
+        reply = await self._service.answer(call)
         assert isinstance(reply, TaskReply), "everything forwarded is a task"
         return reply.reading.task.id
 
@@ -269,11 +276,6 @@ class Triggers:
 def read(row: TriggerRow) -> TriggerDefinition:
     """Return what a row says."""
     return msgspec.json.decode(row.definition, type=TriggerDefinition)
-
-
-def _after(before: TriggerDefinition, last: LastRun) -> TriggerDefinition:
-    runs = before.runs + bool(last.task_id)
-    return msgspec.structs.replace(before, last=last, runs=runs)
 
 
 def _parts(found: TriggerDefinition, posted: Any, due: str) -> list[Part]:

@@ -159,7 +159,7 @@ def problem_of(task: Task) -> str:
     if task.status.state is TaskState.COMPLETED:
         return ""
     text = task.status.message.text if task.status.message is not None else ""
-    return text or f"The task was {task.status.state.name.lower()}"
+    return text or f"The task was {task.status.state.word}"
 
 
 def states_of(task: Task) -> list[StepState]:

@@ -6,18 +6,17 @@ is behind `RpcContext`, so that another HTTP/2 could take its place.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from dragoman.dialects import errors
 from dragoman.errors import A2AError, BodyTooLarge, ParseFailed
-from dragoman.http.grpc.pipes import PipeOrigin
+from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.request import Headers, HttpRequest, Scope
 from dragoman.transports import sse
 
-Metadata = Sequence[tuple[str, str | bytes]]
 App = Callable[[Scope, sse.Receive, sse.Send], Awaitable[None]]
 
 # Headers of answers that are of use to callers of rpcs too.
@@ -31,8 +30,8 @@ _EXTENSION = "grpc"
 class RpcContext(Protocol):
     """What gRPC offers while an rpc is answered."""
 
-    async def write(self, message: bytes) -> None:
-        """Send one message of a stream, and wait until its reader has taken enough."""
+    async def write(self, data: bytes) -> None:
+        """Send framed messages of a stream, and wait until its reader has taken enough."""
         ...
 
     async def send_initial_metadata(self, metadata: Any) -> None:
@@ -59,9 +58,9 @@ class RpcExchange:
     def __init__(
         self,
         path: str,
-        metadata: Iterable[tuple[str, str | bytes]],
+        metadata: Headers,
         request: bytes,
-        origin: PipeOrigin,
+        origin: RpcOrigin,
         context: RpcContext,
     ) -> None:
         self.context = context
@@ -83,7 +82,7 @@ class RpcExchange:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": _headers(metadata),
+            "headers": metadata,
             "client": origin.client,
             "server": origin.server,
             "state": {"came_at": time.monotonic()},
@@ -170,10 +169,3 @@ def rpc_request(request: HttpRequest) -> RpcExchange:
     if exchange is None:
         raise ParseFailed("The request is no rpc")
     return exchange
-
-
-def _headers(metadata: Iterable[tuple[str, str | bytes]]) -> Headers:
-    return [
-        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1", "replace"))
-        for name, value in metadata
-    ]

@@ -1,50 +1,187 @@
-"""How long the headers of an rpc are, read off the frames of HTTP/2 while they pass.
+"""Headers as HPACK has them (RFC 7541): those of callers are read with their table, ours are
+written without one, lest their length tells what others were answered.
 
-gRPC has a limit of its own, and refuses what is above it in due form. But it takes in headers that
-never end before it says so, and each of them costs more than a byte that passes by here.
+A block that is too large is read to its end all the same, for the next ones build on it, but
+nothing of it is kept.
 """
 
-from dragoman.http.request import MAX_HEADER_BYTES
+import re
+from collections import deque
 
-# What gRPC refuses itself may pass.
-MOST_BYTES = 4 * MAX_HEADER_BYTES
-_FRAME_HEAD = 9
-_HEADERS, _CONTINUATION = 1, 9
-_END_HEADERS = 0x4
+from hpack import HPACKError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+from dragoman.http.grpc.frames import COMPRESSION_ERROR
+from dragoman.http.request import MAX_HEADER_BYTES, MAX_HEADERS, Headers
+
+# The largest block that is read at all.
+MOST_BYTES = 2 * MAX_HEADER_BYTES
+_STATIC: Headers = [*HeaderTable.STATIC_TABLE]
+_TABLE_BYTES = 4_096
+# What HPACK adds to the length of each field of the table.
+_ENTRY_BYTES = 32
+_LONGEST_NUMBER = 28
+_MOST_REMEMBERED = 16
+# A field that is in the table, named by one byte.
+_NAMED_BY_A_BYTE = bytes(range(0x81, 0xFF))
+_NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+\Z")
+_BAD_IN_VALUE = re.compile(rb"[\0\r\n]")
 
 
-class HeaderBlocks:
-    """Follows the frames of one connection, from its preface on."""
+class ConnectionFault(Exception):
+    """What ends a connection: one of the codes of HTTP/2."""
 
-    def __init__(self, preface: int) -> None:
-        """`preface` is the length of what comes before the first frame."""
-        # Bytes until the next frame begins, the beginning of a head that came in pieces, and the
-        # length of the headers that have not ended.
-        self._left = preface
-        self._head = b""
-        self._open = 0
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
-    def takes(self, data: bytes) -> bool:
-        """Tell whether what came next may pass."""
-        if self._head:
-            data = self._head + data
-            self._head = b""
-        at, end = self._left, len(data)
-        while at + _FRAME_HEAD <= end:
-            length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
-            kind = data[at + 3]
-            at += _FRAME_HEAD
-            if kind in (_HEADERS, _CONTINUATION):
-                # Empty frames count too.
-                self._open += length + _FRAME_HEAD
-                if self._open > MOST_BYTES:
-                    return False
-                if data[at - _FRAME_HEAD + 4] & _END_HEADERS:
-                    self._open = 0
-            at += length
-        if at < end:
-            self._head = data[at:]
-            self._left = 0
-        else:
-            self._left = at - end
-        return True
+
+class HeaderBlock:
+    """The headers of a block. Requests that begin alike share it: it is not to be changed."""
+
+    __slots__ = ("headers", "is_too_large", "meaning")
+
+    def __init__(self, headers: Headers, *, is_too_large: bool) -> None:
+        self.headers = headers
+        # Whether there are too many, and some are missing here.
+        self.is_too_large = is_too_large
+        # What was made of them by who read them first.
+        self.meaning: object = None
+
+
+class HeaderReader:
+    """Reads the header blocks of one connection."""
+
+    def __init__(self) -> None:
+        # The newest field first; the length of all, and what it may be.
+        self._table: deque[tuple[bytes, bytes]] = deque()
+        self._size = 0
+        self._most = _TABLE_BYTES
+        # Blocks that were read since the table last changed, and that do not change it.
+        self._known: dict[bytes, HeaderBlock] = {}
+
+    def read(self, block: bytes) -> HeaderBlock:
+        """Return what a block says; raises `ConnectionFault`."""
+        found = self._known.get(block)
+        if found is not None:
+            return found
+        try:
+            found = self._decode(block)
+        except (HPACKError, IndexError):
+            raise ConnectionFault(COMPRESSION_ERROR) from None
+        if block.translate(None, _NAMED_BY_A_BYTE):
+            self._known.clear()
+        elif len(self._known) < _MOST_REMEMBERED:
+            self._known[block] = found
+        return found
+
+    def _decode(self, block: bytes) -> HeaderBlock:
+        headers: Headers = []
+        at, end, size = 0, len(block), 0
+        while at < end:
+            first = block[at]
+            if first & 0x80:
+                index, at = _number(block, at, 0x7F)
+                field = self._field(index)
+            elif first & 0xE0 == 0x20:
+                self._most, at = _number(block, at, 0x1F)
+                if self._most > _TABLE_BYTES or headers:
+                    raise ConnectionFault(COMPRESSION_ERROR)
+                self._shrink()
+                continue
+            else:
+                index, at = _number(block, at, 0x3F if first & 0x40 else 0x0F)
+                if index:
+                    name = self._field(index)[0]
+                else:
+                    name, at = _text(block, at)
+                value, at = _text(block, at)
+                field = name, value
+                if first & 0x40:
+                    self._add(field)
+            size += len(field[0]) + len(field[1])
+            if size <= MAX_HEADER_BYTES and len(headers) <= MAX_HEADERS:
+                headers.append(field)
+        is_too_large = size > MAX_HEADER_BYTES or len(headers) > MAX_HEADERS
+        return HeaderBlock(headers, is_too_large=is_too_large)
+
+    def _field(self, index: int) -> tuple[bytes, bytes]:
+        if index > len(_STATIC):
+            return self._table[index - len(_STATIC) - 1]
+        if not index:
+            raise ConnectionFault(COMPRESSION_ERROR)
+        return _STATIC[index - 1]
+
+    def _add(self, field: tuple[bytes, bytes]) -> None:
+        self._table.appendleft(field)
+        self._size += len(field[0]) + len(field[1]) + _ENTRY_BYTES
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._size > self._most:
+            name, value = self._table.pop()
+            self._size -= len(name) + len(value) + _ENTRY_BYTES
+
+
+def _number(block: bytes, at: int, mask: int) -> tuple[int, int]:
+    """Return a number whose beginning is under a mask, and where it ends."""
+    number = block[at] & mask
+    at += 1
+    if number < mask:
+        return number, at
+    shift = 0
+    while True:
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > _LONGEST_NUMBER:
+            raise ConnectionFault(COMPRESSION_ERROR)
+
+
+def _text(block: bytes, at: int) -> tuple[bytes, int]:
+    """Return a text, and where it ends."""
+    is_packed = block[at] & 0x80
+    length, at = _number(block, at, 0x7F)
+    end = at + length
+    if end > len(block):
+        raise ConnectionFault(COMPRESSION_ERROR)
+    text = block[at:end]
+    return (decode_huffman(text) if is_packed else text), end
+
+
+def are_well_formed(headers: Headers) -> bool:
+    """Tell whether headers are such as HTTP/2 allows."""
+    is_plain = False
+    for name, value in headers:
+        if _NAME.match(name) is None or _BAD_IN_VALUE.search(value) is not None:
+            return False
+        if name[0] != 0x3A:
+            is_plain = True
+        elif is_plain:
+            # Those with a colon come first.
+            return False
+    return True
+
+
+def written(headers: Headers) -> bytes:
+    """Return a block of headers that are not put into a table."""
+    return b"".join(
+        b"\0%b%b%b%b" % (_length(name), name, _length(value), value) for name, value in headers
+    )
+
+
+def _length(data: bytes) -> bytes:
+    size = len(data)
+    if size < 0x7F:
+        return bytes((size,))
+    size -= 0x7F
+    more = bytearray(b"\x7f")
+    while size > 0x7F:
+        more.append(size & 0x7F | 0x80)
+        size >>= 7
+    more.append(size)
+    return bytes(more)

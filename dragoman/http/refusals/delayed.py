@@ -14,9 +14,10 @@ from typing import Any, Protocol
 DELAY = 0.040
 _TICK = 0.002
 _AT_ONCE = 64
-# Seconds after a refusal within which a next request shows that its sender ignores what it is told.
-# Delaying a refusal costs twice what writing it does, so it has to prevent more than one.
-AGAIN = 0.050
+# Seconds after a refusal within which a next one is delayed. Delaying costs half as much again as
+# writing it, so it has to prevent at least one: it prevents none from a sender that asks less often
+# than twice in a delay.
+AGAIN = DELAY / 2
 # Bytes of refusals that wait on one connection, for requests sent behind each other.
 MAX_DELAYED_BYTES = 64 * 1024
 # Bytes that may come meanwhile and be kept: more are read at once, and then nothing until the

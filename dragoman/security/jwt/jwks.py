@@ -64,6 +64,8 @@ class JwksEndpoints(msgspec.Struct, frozen=True):
     authorization_url: str = ""
     device_url: str = ""
     grants: frozenset[str] = frozenset()
+    # Whether a client's secret goes into the form, and not into a header.
+    posts_secret: bool = False
 
 
 class RemoteKeys:
@@ -80,10 +82,9 @@ class RemoteKeys:
     ) -> None:
         self._url = url
         self._issuer = issuer
-        self._target = _configured(url or issuer, allow_private)
-        host = f"[{self._target.host}]" if ":" in self._target.host else self._target.host
+        self._target = configured_target(url or issuer, allow_private)
         # Where the operator says the keys are, we go, whatever address that has.
-        self._allow, self._allow_private = f"{host}:{self._target.port}", allow_private
+        self._allow, self._allow_private = allowed_entry(self._target), allow_private
         self._given_egress = egress
         self._egress: Egress | None = egress
         self._clock = clock or SteadyClock()
@@ -159,7 +160,7 @@ class RemoteKeys:
 
     async def _fetched(self) -> bool:
         try:
-            answer = await self._get(await self._where())
+            answer = await fetch(self._dialler(), await self._where())
             ring = from_jwks(answer.body)
         except (EgressError, ValueError) as error:
             reason = error.reason if isinstance(error, EgressError) else str(error)
@@ -185,28 +186,41 @@ class RemoteKeys:
             return self._url
         now = self._clock.now()
         if self._discovered_at is None or now - self._discovered_at > DISCOVER_AGAIN * 1000:
-            answer = await self._get(self._issuer.rstrip("/") + DISCOVERY)
+            answer = await fetch(self._dialler(), self._issuer.rstrip("/") + DISCOVERY)
             self.endpoints = read_endpoints(answer.body, self._issuer)
             self._discovered_at = now
         return self.endpoints.jwks_uri
 
-    async def _get(self, url: str) -> EgressResponse:
+    def _dialler(self) -> Egress:
         assert self._egress is not None, "not started"
-        answer = await self._egress.get(
-            url,
-            headers={"Accept": "application/json"},
-            timeout=FETCH_WITHIN,
-            max_answer=LARGEST_SET,
-            redirects=MOST_REDIRECTS,
-        )
-        if answer.status != 200:
-            raise ValueError(f"the answer has the status {answer.status}")
-        if answer.is_cut:
-            raise ValueError(f"the answer is longer than {LARGEST_SET} bytes")
-        return answer
+        return self._egress
 
 
-def _configured(url: str, allow_private: bool) -> Target:
+async def fetch(egress: Egress, url: str) -> EgressResponse:
+    """Return a document of an issuer; raises `EgressError`, and `ValueError` for one that is not
+    there or too long."""
+    answer = await egress.get(
+        url,
+        headers={"Accept": "application/json"},
+        timeout=FETCH_WITHIN,
+        max_answer=LARGEST_SET,
+        redirects=MOST_REDIRECTS,
+    )
+    if answer.status != 200:
+        raise ValueError(f"the answer has the status {answer.status}")
+    if answer.is_cut:
+        raise ValueError(f"the answer is longer than {LARGEST_SET} bytes")
+    return answer
+
+
+def allowed_entry(target: Target) -> str:
+    """Return the entry that has an egress client dial a target, whatever address it has."""
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{host}:{target.port}"
+
+
+def configured_target(url: str, allow_private: bool) -> Target:
+    """Return where an issuer is; raises `ConfigError` for a place that cannot be trusted."""
     try:
         target = read_target(url)
     except NotCanonical as error:
@@ -235,12 +249,19 @@ def read_endpoints(content: bytes, issuer: str) -> JwksEndpoints:
         raise ValueError("the description names no place of keys that can be trusted")
     grants = fields.get("grant_types_supported")
     named = cast("list[Any]", grants) if isinstance(grants, list) else ["authorization_code"]
+    methods: Any = fields.get("token_endpoint_auth_methods_supported")
+    posts_secret = (
+        isinstance(methods, list)
+        and "client_secret_post" in methods
+        and "client_secret_basic" not in methods
+    )
     return JwksEndpoints(
         jwks_uri,
         _url(fields, "token_endpoint"),
         _url(fields, "authorization_endpoint"),
         _url(fields, "device_authorization_endpoint"),
         frozenset(name for name in named if isinstance(name, str)),
+        posts_secret,
     )
 
 

@@ -114,7 +114,7 @@ def check_extra() -> None:
         for name in ("cryptography.x509", "joserfc.jwk", "joserfc.jws"):
             import_module(name)
     except ImportError:
-        raise ConfigError(EXTRA) from None
+        raise ConfigError(EXTRA, remedy="pip install 'dragoman[jwt]'") from None
 
 
 def from_secret(secret: bytes) -> KeyRing:

@@ -130,7 +130,10 @@ def _place(keys: list[ApiKeyRecord], id: str, path: Path) -> int:
     for place, key in enumerate(keys):
         if key.id == id:
             return place
-    raise ConfigError(f"{path}: there is no key {id}; dragoman keys list shows those there are")
+    raise ConfigError(
+        f"{path}: there is no key {id}; dragoman keys list shows those there are",
+        remedy="dragoman keys list",
+    )
 
 
 def _new_key(

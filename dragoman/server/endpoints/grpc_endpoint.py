@@ -11,6 +11,7 @@ import msgspec
 from dragoman.dialects import errors, negotiate
 from dragoman.errors import A2AError, Overloaded, Unauthenticated
 from dragoman.http.grpc.exchange import RpcExchange, RpcStream, rpc_request
+from dragoman.http.grpc.rpc import framed
 from dragoman.http.request import HttpRequest, read_body
 from dragoman.model import operations as ops
 from dragoman.model.card import RESUME_URI
@@ -136,26 +137,24 @@ class GrpcWriter:
             await self.write(first)
 
     async def write(self, batch: Batch) -> int:
-        """Write the events of a batch one after the other."""
+        """Write the events of a batch in one go."""
         if isinstance(batch, Opening):
             raise AssertionError("a stream has one opening, and it comes first")
         if isinstance(batch, Message):
             return await self._write(self._codec.encode_event(Recorded(0, batch)), 0)
-        size, encode, send = 0, self._codec.encode_event, self._exchange.context.write
-        has_positions = self._has_positions
-        # gRPC takes one message at a time, and tells when it wants the next.
-        for recorded in batch:
-            message = encode(recorded)
-            if has_positions:
-                message = positioned(message, recorded.seq)
-            await send(message)
-            size += len(message)
-        return size
+        encode = self._codec.encode_event
+        if self._has_positions:
+            messages = [positioned(encode(one), one.seq) for one in batch]
+        else:
+            messages = [encode(one) for one in batch]
+        data = b"".join(map(framed, messages))
+        await self._exchange.context.write(data)
+        return len(data)
 
     async def _write(self, message: bytes, position: int) -> int:
         if position and self._has_positions:
             message = positioned(message, position)
-        await self._exchange.context.write(message)
+        await self._exchange.context.write(framed(message))
         return len(message)
 
     async def fail(self, error: A2AError, task_id: str) -> None:

@@ -17,13 +17,20 @@ from dragoman.errors import (
     retry_after,
 )
 from dragoman.http.documents import denied, unauthenticated
-from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
+from dragoman.http.request import (
+    HELD_BYTES,
+    JSON,
+    HttpRequest,
+    check_type,
+    read_body,
+    read_value,
+)
 from dragoman.model import operations as ops
 from dragoman.server.endpoints import large_bodies
 from dragoman.server.endpoints.event_stream import SseWriter
 from dragoman.server.endpoints.houses import Choose
 from dragoman.server.endpoints.responder import Responder, common_headers, respond
-from dragoman.service import LARGE_BYTES, Call, Reply
+from dragoman.service import LARGE_BYTES, Call, Reply, TaskReply
 from dragoman.transports import json_text, jsonrpc, sse
 
 
@@ -44,6 +51,8 @@ class JsonRpcEndpoint:
         self._default = default
         self._denies_in_body = denies_in_body
         self._max_bytes = responder.settings.http.max_body_bytes
+        # Bytes of a body that is read and parsed at once, if all of it has come.
+        self._small = min(self._max_bytes, HELD_BYTES)
         self._max_values = responder.settings.http.max_json_values
 
     async def answer(self, request: HttpRequest) -> None:
@@ -61,10 +70,10 @@ class JsonRpcEndpoint:
                 check_type(request)
                 if verdict is not None:
                     verdict.is_checked = True
-            body = await read_body(request, self._max_bytes)
-            if len(body) <= json_text.READ_IN_LINE_BYTES:
+            if (body := request.take_body(self._small)) is not None:
                 value = json_text.parse(body, self._max_values)
             else:
+                body = await read_body(request, self._max_bytes)
                 value = await read_value(body, self._max_values)
             try:
                 envelope = jsonrpc.parse(value)
@@ -86,16 +95,19 @@ class JsonRpcEndpoint:
             jsonrpc.check_answerable(envelope)
             call = self._responder.call(request, operation, dialect)
             if operation.streams:
+                # A stream may last for days: it does not keep the text of its request.
+                del body, value, envelope
                 await self._stream(request, call, dialect, id)
                 return
             reply = await self._responder.reply(request, call, dialect)
             dialect = dialect.for_reply(reply)
-            if (size := large_bodies.size_of(reply)) > LARGE_BYTES:
+            size = reply.reading.size if type(reply) is TaskReply else large_bodies.size_of(reply)
+            if size > LARGE_BYTES:
                 write = partial(_success, id, dialect, operation, reply)
                 body = await large_bodies.encoded(size, write)
             else:
                 body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
-            is_card = isinstance(operation, ops.GetExtendedCard)
+            is_card = type(operation) is ops.GetExtendedCard
             await respond(request, JSON, body, dialect.version, private=is_card)
         except (Exception, asyncio.CancelledError) as error:
             # Not in a variable here: its traceback would keep this frame, and the body in it, alive

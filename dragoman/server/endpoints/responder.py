@@ -29,6 +29,7 @@ class Responder:
     ) -> None:
         self.settings = settings
         self.discovery = discovery
+        self._settings = settings.dialects
         cancels = settings.dialects.cancel_on_disconnect
         self.stream = EventStreams(streams, cancels=cancels).serve
         self._streams = streams
@@ -47,33 +48,31 @@ class Responder:
 
     def call(self, request: HttpRequest, operation: ops.Operation, dialect: Dialect) -> Call:
         """Return the call that asks for an operation."""
-        is_old = dialect.version != "1.0"
-        name = type(operation).__name__
-        agent = request.mount.name
+        version = dialect.version
         watched = request.watched
         task_id = "" if watched.span is None else _task_of(operation)
-        watched.is_for(name, dialect.version, agent, task_id)
-        is_followed = not is_old and isinstance(operation, ops.SubscribeToTask)
-        caller, after = request.caller, request.after
+        watched.is_for(type(operation).__name__, version, request.mount.name, task_id)
+        is_old = version != "1.0"
+        is_followed = not is_old and type(operation) is ops.SubscribeToTask
+        settings, caller = self._settings, request.caller
         return Call(
-            operation=operation if caller.tenant is None else _in_tenant(operation, caller.tenant),
-            caller=caller,
-            after=after,
-            extensions=request.extensions,
-            closes_on_input=not is_followed and not dialect.keeps_open,
-            patience=self.settings.dialects.max_block_seconds if is_old else 0.0,
-            client_task_id=dialect.names_tasks
-            or (is_old and self.settings.dialects.client_task_ids),
-            size=request.size,
+            operation if caller.tenant is None else _in_tenant(operation, caller.tenant),
+            caller,
+            request.after,
+            request.extensions,
+            not is_followed and not dialect.keeps_open,
+            settings.max_block_seconds if is_old else 0.0,
+            dialect.names_tasks or (is_old and settings.client_task_ids),
+            request.size,
         )
 
     async def reply(self, request: HttpRequest, call: Call, dialect: Dialect) -> Reply:
         """Return the one reply to a call."""
-        if isinstance(call.operation, ops.GetExtendedCard):
+        if type(call.operation) is ops.GetExtendedCard:
             return await self.discovery.extended_card(request, dialect)
         service = dialect.around(request.mount.service, request.scope["headers"])
         reply = await service.answer(call)
-        if isinstance(reply, TaskReply) and reply.transitions is not None:
+        if type(reply) is TaskReply and reply.transitions is not None:
             return with_transitions(reply, dialect)
         return reply
 

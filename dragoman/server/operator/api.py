@@ -34,6 +34,7 @@ from dragoman.server.operator import (
     samples,
     system,
     tasks,
+    top_lists,
     trees,
 )
 from dragoman.server.operator.live import LiveFigures
@@ -85,6 +86,7 @@ TABLE = Table(
         *trees.ENDPOINTS.rows,
         *inbox_endpoints.ENDPOINTS.rows,
         *samples.ENDPOINTS.rows,
+        *top_lists.ENDPOINTS.rows,
         *system.ENDPOINTS.rows,
         *configuration.ENDPOINTS.rows,
     ]

@@ -219,6 +219,9 @@ class TaskView(_Shape, frozen=True):
     # Which attempt is under way, and until when it has to end; empty: whenever.
     attempt: int
     deadline: str
+    # Why a gateway chose the agent that has it; empty: its caller named the agent, or there was no
+    # choice.
+    why: str
     requests: list[InboxItem]
 
 
@@ -336,6 +339,38 @@ class Samples(_Shape, frozen=True):
     items: list[Sample]
 
 
+class TopQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which time."""
+
+    minutes: Annotated[int, Meta(ge=1, le=24 * 60)] = 15
+
+
+class TopItem(_Shape, frozen=True):
+    """A name that many tasks have."""
+
+    # Of an agent behind a gateway its id; of an error its words.
+    name: str
+    tasks: int
+    failed: int
+    # Credits.
+    cost: float
+    # The latest of these tasks.
+    task_id: str
+
+
+class TopLists(_Shape, frozen=True):
+    """Who and what there is most of, the most first."""
+
+    since: str
+    # How many tasks were counted, and whether there are more.
+    tasks: int
+    is_cut: bool
+    agents: list[TopItem]
+    callers: list[TopItem]
+    skills: list[TopItem]
+    errors: list[TopItem]
+
+
 class TroubleItem(_Shape, frozen=True):
     """A part that does not work at present."""
 
@@ -391,6 +426,10 @@ class StoreFacts(_Shape, frozen=True):
     # Left beside the file; null: that is not known here.
     free_bytes: int | None
     is_almost_full: bool
+    # By how many bytes it grows in an hour, as the last minutes tell; null: not known yet.
+    bytes_per_hour: int | None
+    # The last migration that was run on it; 0: it has none.
+    schema: int
     tasks: int
     # How long, and how many, finished tasks are kept.
     retain_seconds: int

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman.errors import TaskNotFound
+from dragoman.errors import TaskNotFound, UnsupportedOperation
 from dragoman.push.request import origin
 from dragoman.security.audit.chain import AuditLine, timestamp
 from dragoman.security.audit.reading import latest_first, verify
@@ -35,6 +35,7 @@ from dragoman.server.operator.shapes import (
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.server.operator.task_items import items_of
 from dragoman.server.operator.tasks import milliseconds
+from dragoman.server.store_marks import drained_processes
 from dragoman.stores.interface import DeadLetter, Push
 
 ENDPOINTS = OperatorRows()
@@ -80,6 +81,27 @@ async def list_processes(ask: OperatorAsk) -> ProcessItems:
             for one in found
         ]
     )
+
+
+@ENDPOINTS.add("POST", "/processes/{id}/drain", is_for_operators=True, scope="tasks:write")
+async def drain_process(ask: OperatorAsk) -> Done:
+    """Have a process end in good order, and leave its tasks to others.
+
+    It takes nothing more, and answers what it has begun. Whatever started it may start another one:
+    a supervisor of the system, or the parent of several workers, which does."""
+    name = ask.path["id"]
+    living = {str(one.number) for one in await ask.store.workers() if one.state == "live"}
+    if name not in living:
+        raise TaskNotFound(f"There is no live process {name}")
+    if name == str(ask.store.worker):
+        if ask.site.end_process is None:
+            raise UnsupportedOperation("this process is not the server's to end")
+        ask.record("console.process.drain", name)
+        ask.site.end_process()
+        return Done(result="ends")
+    ask.record("console.process.drain", name)
+    await drained_processes(ask.store).add(name)
+    return Done(result="asked")
 
 
 @ENDPOINTS.add("GET", "/quiet-tasks", is_for_operators=True)

@@ -6,14 +6,16 @@ from importlib.util import find_spec
 
 from dragoman.config import Settings
 from dragoman.errors import ConfigError
-from dragoman.http.grpc.pipes import InnerServer, Pipes
+from dragoman.http.admission import Admission
+from dragoman.http.grpc.exchange import App as Asgi
+from dragoman.http.grpc.front import GrpcFront, RpcServer
 from dragoman.model.card import GRPC
 from dragoman.server.app import App
 
 # What the extra brings.
-_PACKAGES = ("grpc", "google.protobuf", "grpc_health", "grpc_reflection")
-# What serves rpcs: loading it loads grpcio.
-INNER = "dragoman.http.grpc.inner_server"
+_PACKAGES = ("grpc", "hpack", "google.protobuf", "grpc_health", "grpc_reflection")
+# What answers rpcs: loading it loads protobuf.
+_SERVER = "dragoman.http.grpc.server"
 
 
 def serves_grpc(settings: Settings) -> bool:
@@ -25,11 +27,14 @@ def serves_grpc(settings: Settings) -> bool:
     if is_installed():
         return True
     if settings.http.grpc_listen or settings.dialects.transport:
-        raise ConfigError("gRPC is not installed: pip install 'dragoman[grpc]'")
+        raise ConfigError(
+            "gRPC is not installed: pip install 'dragoman[grpc]'",
+            remedy="pip install 'dragoman[grpc]'",
+        )
     return False
 
 
-def pipes_of(app: App) -> Pipes | None:
+def grpc_of(app: App) -> GrpcFront | None:
     """Return what takes connections of HTTP/2; None: gRPC is not served."""
     settings = app.settings
     if not serves_grpc(settings):
@@ -37,14 +42,19 @@ def pipes_of(app: App) -> Pipes | None:
     wish = settings.dialects.grpc_reflection
     reflects = wish == "on" or (wish == "auto" and app.site.gatekeeper is None)
 
-    async def start(pipes: Pipes, path: str) -> InnerServer:
-        # Not on the loop: it takes a while, once.
-        inner = await asyncio.to_thread(importlib.import_module, INNER)
-        return await inner.start(
-            app, settings, app.access.admission, pipes, path, reflects=reflects
-        )
+    async def load() -> RpcServer:
+        return await load_server(app, settings, app.access.admission, reflects=reflects)
 
-    return Pipes(start)
+    return GrpcFront(load)
+
+
+async def load_server(
+    app: Asgi, settings: Settings, admission: Admission | None, *, reflects: bool
+) -> RpcServer:
+    """Return what answers rpcs by an app."""
+    # Not on the loop: it takes a while, once.
+    server = await asyncio.to_thread(importlib.import_module, _SERVER)
+    return server.A2ARpcServer(app, settings, admission, reflects=reflects)
 
 
 def is_installed() -> bool:

@@ -8,6 +8,7 @@ on meanwhile, and what they did is read when the gateway asks again.
 import asyncio
 import hashlib
 import logging
+import os
 import random
 import ssl
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from contextlib import suppress
 
 from dragoman.egress.egress import Egress
 from dragoman.egress.errors import EgressError
+from dragoman.egress.forward_proxy import proxy_of
 from dragoman.egress.targets import Anywhere, NotCanonical, read_target
 from dragoman.errors import ConfigError, PermissionDenied, Unauthenticated
 from dragoman.stores.interface import Store
@@ -59,14 +61,20 @@ class Joining:
         on_joined: Callable[[Welcome], None],
         *,
         tls: ssl.SSLContext | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`headers` carry the credential. `on_joined` is called with the first welcome."""
+        """`headers` carry the credential. `on_joined` is called with the first welcome. The
+        environment, that of the process if none is given, may name a proxy."""
         try:
             self._target = read_target(gateway.rstrip("/") + PATH)
         except NotCanonical as error:
             raise ConfigError(
                 f"the gateway is a URL such as https://gateway.example.com: {error}"
             ) from None
+        try:
+            self._proxy = proxy_of(os.environ if environment is None else environment, self._target)
+        except NotCanonical as error:
+            raise ConfigError(f"the proxy of the environment is of no use: {error}") from None
         self._name = name
         self._headers = dict(headers)
         self._on_joined = on_joined
@@ -150,7 +158,7 @@ class Joining:
         wire = client_wire(url, self._headers)
         place = self._target.origin
         try:
-            await self._http.connect(self._target.url, lambda: wire)
+            await self._http.connect(self._target.url, lambda: wire, self._proxy)
             async with asyncio.timeout(_WELCOME_WITHIN):
                 await wire.opened()
                 connection = _GatewayConnection(wire, self._accept, self._gone)

@@ -4,8 +4,6 @@ Each rpc is a POST of JSON to its path, with its metadata as headers; the answer
 events, becomes messages again. What JSON says and protobuf has no field for is left out.
 """
 
-import asyncio
-import importlib
 from typing import Any
 
 import msgspec
@@ -15,11 +13,11 @@ from dragoman.dialects import errors
 from dragoman.dialects.reading import Object
 from dragoman.errors import A2AError, InternalError, Overloaded
 from dragoman.http.grpc.exchange import App, RpcExchange
-from dragoman.http.grpc.pipes import PREFACE, InnerServer, PipedConnection, PipeOrigin, Pipes
+from dragoman.http.grpc.front import PREFACE, GrpcFront, RpcOrigin, RpcServer, TakenConnection
 from dragoman.http.request import Scope
 from dragoman.model.card import RESUME_URI
 from dragoman.security.json_values import MAX_VALUES
-from dragoman.server.process.grpc_serving import INNER
+from dragoman.server.process.grpc_serving import load_server
 from dragoman.transports import sse
 
 _LARGEST_EVENT = 64 * 1024 * 1024
@@ -30,7 +28,7 @@ class JsonRpcs:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._pipes = Pipes(self._start)
+        self._front = GrpcFront(self._load)
 
     def begins(self, data: bytes) -> bool | None:
         """Tell whether a connection that begins like this is gRPC's; None: more has to come."""
@@ -38,22 +36,25 @@ class JsonRpcs:
             return True
         return None if PREFACE.startswith(data) else False
 
-    def take(self, connection: PipedConnection, data: bytes, *, is_secure: bool) -> None:
+    def take(self, connection: TakenConnection, data: bytes, *, is_secure: bool) -> None:
         """Have a connection answered, of which this has come."""
         scheme = "https" if is_secure else "http"
         client = connection.transport.get_extra_info("peername")
-        self._pipes.begin(connection, PipeOrigin(client[:2], None, scheme, None), data)
+        self._front.begin(connection, RpcOrigin(client[:2], None, scheme, None), data)
 
     async def stop(self) -> None:
         """End all rpcs and connections."""
-        await self._pipes.stop(0)
+        await self._front.stop(0)
 
-    async def _start(self, pipes: Pipes, path: str) -> InnerServer:
-        inner = await asyncio.to_thread(importlib.import_module, INNER)
-        return await inner.start(self._answer, Settings(), None, pipes, path, reflects=False)
+    async def _load(self) -> RpcServer:
+        return await load_server(self._answer, Settings(), None, reflects=False)
 
     async def _answer(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
         exchange: RpcExchange = scope["extensions"]["grpc"]
+        # What comes before the service is a tenant that is the path of an agent; it is said in the
+        # request as well.
+        service, name = scope["path"].rsplit("/", 2)[-2:]
+        scope = scope | {"path": f"/{service}/{name}"}
         answer = _JsonAnswer(exchange, scope, send)
         request = (await receive())["body"]
         try:
@@ -89,6 +90,7 @@ class _JsonAnswer:
 
     def __init__(self, exchange: RpcExchange, scope: Scope, refuse: sse.Send) -> None:
         # Loads protobuf, which an rpc has loaded already.
+        from dragoman.http.grpc.rpc import framed
         from dragoman.transports.grpc.codec import find, positioned
         from dragoman.transports.grpc.plain_values import shape_of
 
@@ -97,6 +99,7 @@ class _JsonAnswer:
         self._refuse = refuse
         self._shape_of = shape_of
         self._positioned = positioned
+        self._framed = framed
         asked = b", ".join(v for name, v in scope["headers"] if name == b"a2a-extensions")
         self._has_positions = RESUME_URI.encode() in asked
         self._status = 0
@@ -132,7 +135,7 @@ class _JsonAnswer:
         data = self._shape_of(self._called.codec.schema, "StreamResponse").encode(value)
         if self._has_positions and event.id:
             data = self._positioned(data, int(event.id))
-        await self._exchange.context.write(data)
+        await self._exchange.context.write(self._framed(data))
 
     def end(self) -> None:
         """End the rpc, unless it has failed."""

@@ -19,7 +19,8 @@ def is_local(host: str) -> bool:
         addresses = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
     except (OSError, ValueError):
         raise ConfigError(
-            f"listen: {host} is neither an address nor a known name; write 127.0.0.1:8000"
+            f"listen: {host} is neither an address nor a known name; write 127.0.0.1:8000",
+            remedy="--listen 127.0.0.1:8000",
         ) from None
     return all(address.is_loopback for address in addresses)
 
@@ -58,6 +59,7 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"{host}:{port}: {error.strerror}; --listen {host}:0 takes a free port"
+            f"{host}:{port}: {error.strerror}; --listen {host}:0 takes a free port",
+            remedy=f"--listen {host}:0",
         ) from None
     return listener

@@ -25,11 +25,11 @@ from dragoman.errors import ConfigError
 from dragoman.http.admission import Admission
 from dragoman.http.connections import Connections
 from dragoman.http.deadlines import HANDSHAKE_SECONDS
-from dragoman.http.grpc.pipes import Pipes
+from dragoman.http.grpc.front import GrpcFront
 from dragoman.http.protocol import protocol
 from dragoman.server.app import App
 from dragoman.server.authenticators import unused
-from dragoman.server.process.grpc_serving import pipes_of
+from dragoman.server.process.grpc_serving import grpc_of
 from dragoman.server.process.listening import is_local, listen, shared_listeners, url_of
 from dragoman.server.process.tls import tls_options
 from dragoman.server.process.workers import inherited, supervise
@@ -59,18 +59,18 @@ class Server(uvicorn.Server):
         on_ready: Callable[[], None],
         line: socket.socket | None = None,
         urls: Sequence[str] = (),
-        pipes: Pipes | None = None,
+        grpc: GrpcFront | None = None,
         join: "Joining | None" = None,
     ) -> None:
         """`join` keeps the agent connected to a gateway, in place of a port."""
         super().__init__(config)
         self._join = join
-        self._pipes = pipes
+        self._grpc = grpc
         self._urls = urls
         self._app = app
         self._on_ready = on_ready
         self._line = line
-        app.site.on_broken = self._end
+        app.site.end_process = self._end
 
     def _end(self) -> None:
         """Stop serving, as a signal would."""
@@ -115,11 +115,11 @@ class Server(uvicorn.Server):
         self._app.end_streams()
         if self._join is not None:
             self._join.leave()
-        if self._pipes is not None:
+        if self._grpc is not None:
             # Before its connections are closed: rpcs that are being answered have some time.
             for server in self.servers:
                 server.close()
-            await self._pipes.stop(self._app.settings.server.drain)
+            await self._grpc.stop(self._app.settings.server.drain)
         await super().shutdown(sockets)
         if self._join is not None:
             await self._join.close()
@@ -215,10 +215,14 @@ def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
             f"{named} is reachable by others and nothing would "
             "authenticate them; "
             "listen on 127.0.0.1, say how callers authenticate (--auth), or say --public if "
-            "every caller is welcome"
+            "every caller is welcome",
+            remedy=f"--listen 127.0.0.1:{settings.http.listen[0].rpartition(':')[2]}",
         )
     if settings.server.workers > 1 and settings.stores.location == "memory:":
-        raise ConfigError("workers: memory: is in one process; several share a file: --store")
+        raise ConfigError(
+            "workers: memory: is in one process; several share a file: --store",
+            remedy="--store tasks.db",
+        )
     warnings = unused(settings)
     if settings.egress.allow_private:
         warnings.append(
@@ -258,11 +262,11 @@ def _work(
     figures.connections_taken.watch(lambda: connections.opened)
     figures.connection_refusals.watch_each(lambda: connections.refused)
     count = len(app.settings.addresses())
-    pipes = pipes_of(app) if join is None else None
-    if pipes is not None:
+    grpc = grpc_of(app) if join is None else None
+    if grpc is not None:
         ports = [listener.getsockname()[1] for listener in listeners[count:]]
-        connections.pipes, connections.grpc_ports = pipes, frozenset(ports)
-        pipes.most = max(1, connections.max_connections // 3)
+        connections.grpc, connections.grpc_ports = grpc, frozenset(ports)
+        grpc.most = max(1, connections.max_connections // 3)
         place = app.site.discovery.grpc
         place.is_served, place.port = True, ports[0] if ports else 0
     config = uvicorn.Config(
@@ -281,7 +285,7 @@ def _work(
         **tls,
     )
     urls = [url_of("https" if tls else "http", listener) for listener in listeners[:count]]
-    server = Server(config, app, on_ready, line, urls, pipes, join)
+    server = Server(config, app, on_ready, line, urls, grpc, join)
     page.share()
     # uvicorn raises the signal again once it is done; by then everything is closed.
     came: list[int] = []

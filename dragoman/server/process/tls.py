@@ -20,7 +20,10 @@ def tls_options(settings: Settings) -> dict[str, Any]:
         # Behind a proxy that speaks TLS, the authorities check the certificates it passes on.
         is_alone = not settings.http.proxy_cert_header
         if settings.http.tls_key or (settings.http.client_ca and is_alone):
-            raise ConfigError("a key or the authorities of callers need a certificate: --tls-cert")
+            raise ConfigError(
+                "a key or the authorities of callers need a certificate: --tls-cert",
+                remedy="--tls-cert <path>",
+            )
         return {}
     try:
         probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

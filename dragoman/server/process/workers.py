@@ -1,7 +1,8 @@
 """Several processes on one port and one store: their parent starts them and ends them together.
 
 Each has a socket to its parent. It reports there that it serves; end of file says that the other
-side is gone. The parent restarts no worker: it ends all, and its supervisor restarts the whole.
+side is gone. The parent replaces a worker that was drained, and restarts none that failed: it ends
+all, and its supervisor restarts the whole.
 """
 
 import logging
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from dragoman.errors import ConfigError
@@ -75,15 +76,18 @@ def supervise(
     one for each group of listeners."""
     if sys.platform == "win32":
         raise ConfigError("workers: there is no way to share a port on this system; start one")
-    with ExitStack() as stack, _signals() as signals:
+    with _signals() as signals:
         workers: list[_Worker] = []
         try:
             for group in listeners:
                 workers.append(_start(command, group))
-                stack.enter_context(workers[-1].line)
-            was_asked = _watch(workers, signals, on_ready)
+            was_asked = _watch(
+                workers, signals, on_ready, lambda place: _start(command, listeners[place])
+            )
         finally:
             codes = _end(workers, drain + _GRACE)
+            for worker in workers:
+                worker.line.close()
         if not was_asked or any(codes):
             return 1
         # The wake-up descriptor carries the numbers. Of Ctrl-C the shell tells the workers too.
@@ -106,25 +110,46 @@ def _start(command: Sequence[str], listeners: Sequence[socket.socket]) -> _Worke
 
 
 def _watch(
-    workers: Sequence[_Worker], signals: socket.socket, on_ready: Callable[[], None]
+    workers: list[_Worker],
+    signals: socket.socket,
+    on_ready: Callable[[], None],
+    start: Callable[[int], _Worker],
 ) -> bool:
-    """Wait until a signal comes or a worker ends; tell whether it was a signal."""
-    starting = len(workers)
+    """Wait until a signal comes or a worker fails; tell whether it was a signal. One that ended in
+    good order was drained, and another one takes its place."""
+    starting = {*range(len(workers))}
     with selectors.DefaultSelector() as selector:
         selector.register(signals, selectors.EVENT_READ)
-        for worker in workers:
-            selector.register(worker.line, selectors.EVENT_READ, worker.process.pid)
+        for place, worker in enumerate(workers):
+            selector.register(worker.line, selectors.EVENT_READ, place)
         while True:
-            for key, _ in selector.select():
-                if key.data is None:
-                    return True
-                assert isinstance(key.fileobj, socket.socket)
-                if _receive(key.fileobj) != _READY:
-                    logger.error("worker %d ended, so all of them end", key.data)
+            ready = [key for key, _ in selector.select()]
+            if any(key.fileobj is signals for key in ready):
+                return True
+            for key in ready:
+                place: int = key.data
+                worker = workers[place]
+                if _receive(worker.line) == _READY:
+                    if starting == {place}:
+                        on_ready()
+                    starting.discard(place)
+                elif place in starting or _code(worker.process) != 0:
+                    logger.error("worker %d ended, so all of them end", worker.process.pid)
                     return False
-                starting -= 1
-                if not starting:
-                    on_ready()
+                else:
+                    logger.info("worker %d was drained; another one starts", worker.process.pid)
+                    selector.unregister(worker.line)
+                    worker.line.close()
+                    workers[place] = start(place)
+                    selector.register(workers[place].line, selectors.EVENT_READ, place)
+
+
+def _code(process: subprocess.Popen[bytes]) -> int | None:
+    """Return how a worker ended that closed its line; None: it did not."""
+    try:
+        return process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _receive(line: socket.socket) -> bytes:

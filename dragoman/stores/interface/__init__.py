@@ -30,6 +30,7 @@ from dragoman.stores.interface.tasks import (
     TaskRows,
     TaskStore,
     Write,
+    whole_task,
     write,
 )
 
@@ -68,5 +69,6 @@ __all__ = [
     "TaskStore",
     "Write",
     "died_alone",
+    "whole_task",
     "write",
 ]

@@ -23,6 +23,11 @@ READ_BYTES = 64 * 1024
 LATEST = (1 << 62) - 1
 
 
+def whole_task(head: bytes, artifacts: bytes) -> bytes:
+    """Return a task with its artifacts, from the two pieces of a snapshot."""
+    return head if artifacts == b"[]" else b'%b,"artifacts":%b}' % (head[:-1], artifacts)
+
+
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """A task at a resting point in two pieces of JSON, so that lists need not touch artifacts."""
 
@@ -31,15 +36,10 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     head: bytes
     artifacts: bytes
 
-    def whole(self) -> bytes:
-        """Return the task with its artifacts."""
-        if self.artifacts == b"[]":
-            return self.head
-        return b'%b,"artifacts":%b}' % (self.head[:-1], self.artifacts)
-
     def reading(self, *, artifacts: bool = True) -> TaskReading:
         """Return what readers get of it."""
-        return TaskReading(self.seq, body=self.whole() if artifacts else self.head)
+        body = whole_task(self.head, self.artifacts) if artifacts else self.head
+        return TaskReading(self.seq, body=body)
 
 
 class TaskPosition(msgspec.Struct, frozen=True, gc=False):
@@ -259,9 +259,9 @@ class TaskStore(Protocol):
 
     async def at_rest(
         self, scope: Scope, task_id: TaskId
-    ) -> tuple[TaskRow, TaskReading | None] | None:
-        """Return a task's row and, if its log ends at a kept resting point, the task itself:
-        in one look-up what most reads ask for."""
+    ) -> tuple[int, int, TaskReading | None] | None:
+        """Return a task's number, the last position of its log and, if that is a kept resting
+        point, the task itself: in one look-up what most reads ask for."""
         ...
 
     async def read(

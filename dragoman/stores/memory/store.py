@@ -253,15 +253,16 @@ class MemoryStore:
 
     async def at_rest(
         self, scope: Scope, task_id: TaskId
-    ) -> tuple[TaskRow, TaskReading | None] | None:
-        """Return a task's row and, if it rests, the task."""
+    ) -> tuple[int, int, TaskReading | None] | None:
+        """Return a task's number and last position and, if it rests, the task."""
         head = await self.head(scope, task_id)
         if head is None:
             return None
         reading = await self.snapshot(head.number)
-        if reading is not None and reading.seq != head.standing.last_seq:
+        last = head.standing.last_seq
+        if reading is not None and reading.seq != last:
             reading = None
-        return head, reading
+        return head.number, last, reading
 
     async def read(
         self,

@@ -32,7 +32,8 @@ def bus_of(url: str, connections: Connections, workers: Workers) -> WorkerBus:
             from dragoman.stores.nats_bus import NatsBus
         except ImportError:
             raise ConfigError(
-                "bus: NATS needs a library that is not there: pip install 'dragoman[nats]'"
+                "bus: NATS needs a library that is not there: pip install 'dragoman[nats]'",
+                remedy="pip install 'dragoman[nats]'",
             ) from None
 
         async def subject() -> str:

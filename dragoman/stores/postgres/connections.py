@@ -8,7 +8,7 @@ After any error of a connection it is dropped: what became of its last statement
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -111,6 +111,8 @@ class Connections:
         # One at a time makes the pool.
         self._making = asyncio.Lock()
         self._writer: Connection | None = None
+        # Connections that are being opened, and that nobody waits for any more.
+        self._unwanted: set[asyncio.Task[Connection]] = set()
         # Whether a pooler is known not to answer.
         self.is_silent = False
 
@@ -132,6 +134,7 @@ class Connections:
         """End all connections."""
         self._is_open = False
         self.drop()
+        await asyncio.gather(*self._unwanted, return_exceptions=True)
 
     def drop(self) -> None:
         """Drop the connections at once, so that all that waits on one is told."""
@@ -239,6 +242,7 @@ class Connections:
                     max_size=self._readers,
                     max_inactive_connection_lifetime=300.0,
                     connection_class=_Reader,
+                    connect=self._open_connection,
                     **self._options(self._addresses.url),
                 )
             return self._pool
@@ -263,8 +267,24 @@ class Connections:
             raise _unable(error) from error
 
     async def _connect(self, url: str, **options: Any) -> Connection:
-        connect = cast("Callable[..., Awaitable[Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
-        return await connect(url, **{**self._options(url), **options})
+        return await self._open_connection(url, **{**self._options(url), **options})
+
+    async def _open_connection(self, url: str, **options: Any) -> Connection:
+        """Open a connection. If its opener is cancelled, it is opened to its end and dropped:
+        asyncpg, called off at a certain moment, leaves an error behind that nobody can catch."""
+        connect = cast("Callable[..., Coroutine[Any, Any, Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
+        opening = asyncio.get_running_loop().create_task(connect(url, **options))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._unwanted.add(opening)
+            opening.add_done_callback(self._drop_unwanted)
+            raise
+
+    def _drop_unwanted(self, opening: asyncio.Task[Connection]) -> None:
+        self._unwanted.discard(opening)
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().terminate()
 
     def _options(self, url: str) -> dict[str, Any]:
         options: dict[str, Any] = {"timeout": CONNECT_WITHIN}

@@ -32,7 +32,8 @@ class Gathered(Generic[K, V]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[V] = loop.create_future()
         self._waiting.append((question, answer))
-        if len(self._asking) < _AT_ONCE:
+        # One that ended in this turn of the loop asks no more, and is still in the set.
+        if sum(not task.done() for task in self._asking) < _AT_ONCE:
             task = loop.create_task(self._work())
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)

@@ -33,8 +33,7 @@ WHERE id = $4 AND agent = $1 AND tenant = $2 AND owner = $3;
 -- name: at_rest
 SELECT place, rested.* FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS asked (scope, id, place)
 CROSS JOIN LATERAL (
-    SELECT tasks.number, tasks.id, context, tasks.scope, state, status_at, last_seq, fence, holder,
-        seq, head, artifacts
+    SELECT tasks.number, last_seq, head, artifacts
     FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.number AND seq = last_seq
     WHERE tasks.id = asked.id AND tasks.scope = asked.scope LIMIT 1
 ) AS rested;

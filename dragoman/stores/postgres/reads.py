@@ -17,6 +17,7 @@ from dragoman.stores.interface import (
     Survey,
     TaskRow,
     TaskRows,
+    whole_task,
 )
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, Connections, Row
@@ -56,14 +57,15 @@ class TaskReads:
 
     async def at_rest(
         self, scope: Scope, task_id: TaskId
-    ) -> tuple[TaskRow, TaskReading | None] | None:
-        """Return a task's row and, if it rests, the task."""
+    ) -> tuple[int, int, TaskReading | None] | None:
+        """Return a task's number and last position and, if it rests, the task."""
         number = await self._scopes.number(scope)
         if number is None or (row := await self._at_rest.one((number, task_id))) is None:
             return None
-        *columns, seq, head, artifacts = row
-        reading = None if seq is None else Snapshot(seq, head, artifacts).reading()
-        return task_row(columns, scope), reading
+        number, last, head, artifacts = row
+        if head is None:
+            return number, last, None
+        return number, last, TaskReading(last, body=whole_task(head, artifacts))
 
     async def _at_rest_of(self, asked: Sequence[tuple[int, str]]) -> list[Row | None]:
         found: list[Row | None] = [None] * len(asked)

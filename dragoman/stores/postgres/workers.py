@@ -18,7 +18,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.metadata import version
 
 from dragoman.errors import StoreSuperseded
@@ -38,9 +38,12 @@ logger = logging.getLogger("dragoman")
 
 _SQL = named("dragoman.stores.postgres", "workers.sql")
 # Seconds between two signs of life, at most, and until one that is not answered counts as lost.
-# With each goes a look at the others: a killed one is found within three quarters of a second.
-BEAT_EVERY = 0.25
+BEAT_EVERY = 0.3
 ANSWER_WITHIN = 3.0
+# Seconds between two looks at who has no session, and that a worker has to open its own again: a
+# killed one is found within the sum of both, rounded up to whole looks.
+LOOK_EVERY = 0.1
+REOPEN_WITHIN = 0.25
 # Seconds between two beats at most, for them to be steady.
 _STEADY_WITHIN = 3.0
 # Milliseconds that two clocks may differ and count as one.
@@ -52,14 +55,16 @@ _BETWEEN_TRIES = 0.2
 _SUPERSEDED = "DR005"
 
 # Signs of life do not wait for a standby: a frozen one would make all of us seem dead. The server
-# lets go of a session whose client cannot be reached within four seconds: until then its lock says
-# that we live.
+# lets go of a session whose client cannot be reached; until then its lock says that we live. If
+# nothing is sent, the second probe that is not answered ends it, after two seconds. A wake-up that
+# is sent just before begins the time anew, once, so it may take twice as long: together with the
+# looks and the takeover that has to stay below five seconds.
 _SESSION = """
 SET synchronous_commit = local;
 SET tcp_keepalives_idle = 1;
 SET tcp_keepalives_interval = 1;
-SET tcp_keepalives_count = 3;
-SET tcp_user_timeout = 3500
+SET tcp_keepalives_count = 2;
+SET tcp_user_timeout = 1900
 """
 
 SessionOpened = Callable[[Connection], Awaitable[None]]
@@ -72,6 +77,7 @@ class Workers:
         self._connections = connections
         self._lease = timedelta(seconds=lease)
         self._beat_every = min(BEAT_EVERY, lease / 4)
+        self._look_every = min(LOOK_EVERY, self._beat_every)
         self._steady_within = timedelta(seconds=min(_STEADY_WITHIN, lease / 3))
         self._grace = grace
         self.number = 0
@@ -83,6 +89,9 @@ class Workers:
         # Set when the session ends, so that the next one is opened before others miss it.
         self._lost = asyncio.Event()
         self._opened_at = 0.0
+        self._beat_at = 0.0
+        # Workers without a session, each with when it was last heard: since when we see that.
+        self._absent: dict[tuple[int, datetime], float] = {}
         self._keeping: asyncio.Task[None] | None = None
         # A session does one thing at a time.
         self._using = asyncio.Lock()
@@ -156,7 +165,34 @@ class Workers:
                 await self._lapse()
             elif not has_lock:
                 await self._lock_again(session)
+            self._beat_at = time.monotonic()
             dead = await session.fetch(_SQL["reap"], self.number, self.judges_sessions)
+        if dead:
+            self._tell_deaths()
+
+    async def _look(self) -> None:
+        """Mark those gone that have no session for longer than one that lives takes to open it
+        again. The time is that of our own looks: how long before its end a worker was last heard
+        says nothing."""
+        async with asyncio.timeout(ANSWER_WITHIN), self._using:
+            session = self._session
+            if session is None:
+                return
+            now = time.monotonic()
+            found = await session.fetch(_SQL["absent"], self.number)
+            before = self._absent
+            self._absent = {
+                (number, heard_at): before.get((number, heard_at), now)
+                for number, heard_at in found
+            }
+            absent = [
+                number
+                for (number, _), since in self._absent.items()
+                if now - since >= REOPEN_WITHIN
+            ]
+            if not absent:
+                return
+            dead = await session.fetch(_SQL["bury_absent"], absent, self.judges_sessions)
         if dead:
             self._tell_deaths()
 
@@ -238,16 +274,19 @@ class Workers:
             self._session = None
 
     async def _keep(self) -> None:
-        """Give signs of life; open the session again when it is lost."""
+        """Give signs of life and look at the others; open the session again when it is lost."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._beat_every):
+                async with asyncio.timeout(self._look_every):
                     await self._lost.wait()
             try:
-                if self._session is None or self._session.is_closed():
+                is_lost = self._session is None or self._session.is_closed()
+                if is_lost:
                     async with self._using:
                         await self._open_session()
-                await self.renew()
+                if is_lost or time.monotonic() >= self._beat_at + self._beat_every:
+                    await self.renew()
+                await self._look()
             except StoreSuperseded:
                 self._drop_session()
                 return

@@ -31,6 +31,22 @@ FROM quick, mine;
 -- name: is_live
 SELECT EXISTS (SELECT 1 FROM workers WHERE number = $1 AND gone_at IS NULL);
 
+-- name: absent
+-- The others without a session, and when each was last heard.
+SELECT number, coalesce(at, joined_at) FROM workers LEFT JOIN beats ON worker = number
+WHERE gone_at IS NULL AND number <> $1 AND number NOT IN (
+    SELECT objid::bigint FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = 1685217639 AND objsubid = 2 AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database()));
+
+-- name: bury_absent
+-- Not while it writes: that ends by itself, and the next look comes soon.
+WITH dead AS MATERIALIZED (
+    SELECT number FROM workers WHERE number = ANY ($1::int[]) AND gone_at IS NULL
+        AND NOT has_session(number) AND ($2 OR had_session(number))
+    FOR UPDATE SKIP LOCKED)
+SELECT number, bury(number) FROM dead;
+
 -- name: reap
 SELECT reap($1, $2);
 

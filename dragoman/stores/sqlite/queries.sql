@@ -38,7 +38,7 @@ SELECT number, id, context, scope, state, status_at, last_seq, fence, holder FRO
 WHERE id = ? AND scope = ?;
 
 -- name: at_rest
-SELECT number, id, context, scope, state, status_at, last_seq, fence, holder, seq, head, artifacts
+SELECT number, last_seq, head, artifacts
 FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.number AND seq = last_seq
 WHERE id = ? AND scope = ?;
 

@@ -76,7 +76,8 @@ def set_pragma(connection: apsw.Connection, name: str, value: str | int) -> None
 def insert(execute: Execute, into: str, rows: Sequence[Row]) -> None:
     """Insert rows of one width, many with a statement: `into` is all of it but the values."""
     if len(rows) == 1:
-        execute(_insertion(into, len(rows[0]), 1), rows[0])
+        (row,) = rows
+        execute(_single.get(into) or _single.setdefault(into, _insertion(into, len(row), 1)), row)
         return
     left = rows
     for stride in _STRIDES:
@@ -84,6 +85,10 @@ def insert(execute: Execute, into: str, rows: Sequence[Row]) -> None:
             columns = [column for row in left[:stride] for column in row]
             execute(_insertion(into, len(rows[0]), stride), columns)
             left = left[stride:]
+
+
+# The statements that insert one row.
+_single: dict[str, str] = {}
 
 
 @functools.lru_cache(64)

@@ -1,8 +1,4 @@
-"""The SQLite store: writes through one thread, point reads on the loop, scans on a second thread.
-
-A point read is an index look-up in a local file and takes microseconds, less than handing it to a
-thread would.
-"""
+"""The SQLite store: one thread writes, the loop reads single rows, a second thread scans."""
 
 import asyncio
 import contextlib
@@ -14,38 +10,28 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 import msgspec
 
 from dragoman.config import make_data_folder
 from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreRefused
-from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
-from dragoman.model.record import Recorded, TaskReading
-from dragoman.model.task import TaskState
-from dragoman.stores.columns import STATE_NUMBERS, STATES, receiver_line, task_row, unpacked
+from dragoman.stores.columns import receiver_line
 from dragoman.stores.interface import (
     LATEST,
-    READ_BYTES,
-    Bodies,
     DeadLetter,
     Done,
     Duty,
     Heard,
-    Known,
     Note,
     Push,
-    Query,
     Rung,
     Sealing,
-    Snapshot,
     StoreSize,
     StoreTrouble,
-    Survey,
     TaskRow,
-    TaskRows,
     Write,
     write,
 )
@@ -58,6 +44,7 @@ from dragoman.stores.sqlite.files.watch import FileWatch, Loss, StoreFilePart
 from dragoman.stores.sqlite.inspection import Inspection
 from dragoman.stores.sqlite.pruning import prune
 from dragoman.stores.sqlite.pushes import Pushes
+from dragoman.stores.sqlite.reads import FileReads
 from dragoman.stores.sqlite.schema import (
     Row,
     check,
@@ -65,24 +52,14 @@ from dragoman.stores.sqlite.schema import (
     connect,
     executor,
     migrate,
-    one_moment,
+    migrations,
     queries,
-    rows_of,
     run,
 )
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.secret import StoreSecret
-from dragoman.stores.sqlite.surveys import surveyed
 from dragoman.stores.sqlite.workers import Workers, machine_time
-from dragoman.stores.sqlite.writer import (
-    MAX_SEQ,
-    SEQ_BITS,
-    Chore,
-    TaskOrderWrites,
-    Writer,
-    keep,
-    scope_number,
-)
+from dragoman.stores.sqlite.writer import Chore, TaskOrderWrites, Writer
 
 logger = logging.getLogger("dragoman")
 
@@ -101,7 +78,7 @@ _CLOSING_TRIES = 10
 _PREPARE_AFTER = 1.0
 
 
-class SQLiteStore:
+class SQLiteStore(FileReads):
     """Tasks and their logs in one file, which several processes of one machine may share.
 
     A process that is alone knows all keys there are; one that shares the file asks the file.
@@ -125,6 +102,7 @@ class SQLiteStore:
     ) -> None:
         """`makes_folder`: it is in the user's data folder, which is ours to make. `is_new`: the
         operator wants an empty store where one was that is gone."""
+        super().__init__(queries())
         self.path = absolute(path)
         self._makes_folder = makes_folder
         self._is_new = is_new
@@ -136,9 +114,6 @@ class SQLiteStore:
         self.knows_all = False
         # Each process counts for itself.
         self.limits = None
-        self._sql = queries()
-        self._scopes: dict[Scope, int] = {}
-        self._parts: dict[int, Scope] = {}
         self._workers = Workers(self.path, lease, clock)
         self._clock = clock
         self._generations = Generations(self.path)
@@ -419,149 +394,11 @@ class SQLiteStore:
         """Queue the write for the next commit."""
         self._writer.submit(write, done)
 
-    async def known(self, scope: Scope, key: bytes) -> Known | None:
-        """Return what a key stands for."""
-        number = self._scope(scope)
-        if number is None:
-            return None
-        rows = self._rows("known", (number, key))
-        if not rows:
-            return None
-        task_id, reply = rows[0]
-        return Known(TaskId(task_id or ""), reply or b"")
-
-    async def head(self, scope: Scope, task_id: TaskId) -> TaskRow | None:
-        """Return a task's row."""
-        number = self._scope(scope)
-        if number is None:
-            return None
-        rows = self._rows("head", (task_id, number))
-        return self._head(rows[0]) if rows else None
-
-    async def at_rest(
-        self, scope: Scope, task_id: TaskId
-    ) -> tuple[TaskRow, TaskReading | None] | None:
-        """Return a task's row and, if it rests, the task."""
-        number = self._scope(scope)
-        if number is None:
-            return None
-        rows = self._rows("at_rest", (task_id, number))
-        if not rows:
-            return None
-        *columns, seq, head, artifacts = rows[0]
-        reading = None
-        if seq is not None:
-            reading = Snapshot(seq, head, artifacts).reading()
-        return self._head(tuple(columns)), reading
-
-    async def read(
-        self,
-        number: int,
-        *,
-        after: int,
-        limit: int,
-        artifacts: bool = True,
-        size: int = READ_BYTES,
-    ) -> list[Recorded]:
-        """Return the events after a position."""
-        first = number << SEQ_BITS
-        name = "read" if artifacts else "read_without_artifacts"
-        rows = rows_of(
-            self._reader, self._sql[name], (first | min(after, MAX_SEQ), first | MAX_SEQ)
-        )
-        with contextlib.closing(rows):
-            return unpacked(rows, after=after, limit=limit, size=size, artifacts=artifacts)
-
-    async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
-        """Return the task at its last resting point."""
-        rows = self._rows("snapshot" if artifacts else "snapshot_head", (number,))
-        if not rows:
-            return None
-        return Snapshot(*rows[0]).reading(artifacts=artifacts)
-
-    async def read_many(
-        self, places: Sequence[tuple[int, int]], *, limit: int, size: int = READ_BYTES
-    ) -> list[list[Recorded]]:
-        """Return the events after each position; one by one, since the file is near."""
-        return [
-            await self.read(number, after=after, limit=limit, size=size) for number, after in places
-        ]
-
-    async def last_seqs(self, numbers: Sequence[int]) -> dict[int, int]:
-        """Return the last position of each task's log."""
-        wanted = msgspec.json.encode(numbers).decode()
-        return dict(self._rows("last_seqs", (wanted,)))
-
     async def withheld(self, number: int) -> dict[int, bytes]:
         """Return what a task's log does not show."""
         if rows := self._rows("withheld", (number,)):
             await self.prepare()
         return {seq: self._seals.answered(number, seq, body) for seq, body in rows}
-
-    async def stored(self, principal: Principal) -> int:
-        """Return how many bytes the logs of a principal's tasks have."""
-        whose = principal.tenant, *principal.owners()
-        rows = await self.read_tx(lambda connection: run(connection, self._sql["stored"], whose))
-        return int(rows[0][0])
-
-    async def page(self, query: Query, *, bodies: Bodies | None = None) -> TaskRows:
-        """Return one page; totals without a filter come from counters."""
-        number = self._scope(query.scope)
-        if number is None:
-            return TaskRows([], 0)
-        values: dict[str, Any] = {
-            "scope": number,
-            "context": query.context_id,
-            "state": STATE_NUMBERS[query.state] if query.state is not None else None,
-            "since": 0 if query.status_since is None else query.status_since,
-            "status_at": query.after[0] if query.after else LATEST,
-            "number": query.after[1] if query.after else LATEST,
-            "limit": query.limit,
-            "agent": query.ordered_from,
-        }
-        if query.ordered_from:
-            page, total = "page_of_agent", "total_of_agent"
-        elif query.context_id:
-            page, total = "page_of_context", "total_of_context"
-        else:
-            page = "page" if query.state is None else "page_of_state"
-            total = "total" if query.status_since is None else "total_since"
-        loop = asyncio.get_running_loop()
-        rows, count, readings = await loop.run_in_executor(
-            self._scanner, self._scan, self._sql[page], self._sql[total], values, bodies
-        )
-        return TaskRows([self._head(row) for row in rows], count, readings)
-
-    async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners, latest status first."""
-        loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(self._scanner, surveyed, self._scans, self._sql, survey)
-        return [self._head(row) for row in rows]
-
-    async def counts(self) -> dict[TaskState, int]:
-        """Return how many tasks are in each state."""
-        return {STATES[state]: count for state, count in self._rows("counts", ())}
-
-    def _scan(
-        self, page: str, total: str, values: dict[str, Any], bodies: Bodies | None
-    ) -> tuple[list[Row], int, list[TaskReading | None]]:
-        # One transaction: the page, its total and its tasks are of the same moment.
-        with one_moment(self._scans):
-            rows = run(self._scans, page, values)
-            ((count,),) = run(self._scans, total, values)
-            readings = [] if bodies is None else self._scan_bodies(rows, bodies)
-        return rows, count, readings
-
-    def _scan_bodies(self, rows: Sequence[Row], bodies: Bodies) -> list[TaskReading | None]:
-        query = self._sql["snapshot_at" if bodies.artifacts else "snapshot_head_at"]
-        left = bodies.size
-        readings: list[TaskReading | None] = []
-        for number, _, _, _, _, _, last_seq, *_ in rows:
-            found = run(self._scans, query, (number, last_seq)) if left > 0 else []
-            reading = Snapshot(*found[0]).reading(artifacts=bodies.artifacts) if found else None
-            left -= len(reading.body) if reading is not None else 0
-            readings.append(reading)
-        return readings
 
     # Leases
 
@@ -689,39 +526,9 @@ class SQLiteStore:
         """Seals and opens secrets."""
         return self._seals
 
-    async def read_tx(self, reading: Callable[[apsw.Connection], T]) -> T:
-        """Read on a thread; the event loop does not wait."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._scanner, reading, self._scans)
-
-    def read_now(self, reading: Callable[[apsw.Connection], T]) -> T:
-        """Read a few rows on the event loop, which waits."""
-        return reading(self._reader)
-
     async def _do(self, chore: Chore) -> None:
         """Run a chore on the writer's thread in a transaction of its own."""
         await write(self._writer, chore)
-
-    def _rows(self, name: str, values: tuple[Any, ...] | dict[str, Any]) -> list[Row]:
-        return self._execute(self._sql[name], values).fetchall()
-
-    def _scope(self, scope: Scope) -> int | None:
-        number = self._scopes.get(scope)
-        if number is None:
-            number = scope_number(self._reader, self._sql, scope)
-            if number is not None:
-                keep(self._scopes, scope, number)
-        return number
-
-    def _part(self, scope: int) -> Scope:
-        found = self._parts.get(scope)
-        if found is None:
-            found = Scope(*self._rows("scope_parts", (scope,))[0])
-            keep(self._parts, scope, found)
-        return found
-
-    def _head(self, row: Row) -> TaskRow:
-        return task_row(row, self._part(row[3]))
 
 
 def _size(path: Path) -> StoreSize:
@@ -729,4 +536,4 @@ def _size(path: Path) -> StoreSize:
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             used += path.with_name(path.name + suffix).stat().st_size
-    return StoreSize(used, shutil.disk_usage(path.parent).free)
+    return StoreSize(used, shutil.disk_usage(path.parent).free, migrations()[-1][0])

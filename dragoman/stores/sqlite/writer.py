@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import apsw
 import msgspec
@@ -91,6 +91,8 @@ _HANDED_OVER = 0.005
 # thread until as many have been short as make up for it.
 _SHORT = 0.001
 _FADING = 0.9
+# A commit on the loop is followed by this many times its length for others, before the next one.
+_PAUSE = 1.0
 # Bytes of a write that it commits.
 _SMALL = 64 * 1024
 # Commits on the loop after which one goes to the thread, which brings the log into the file.
@@ -149,8 +151,6 @@ class Writer:
         # Commits of the loop since the thread last did something.
         self._on_loop = 0
         self._loop = asyncio.get_running_loop()
-        self._idle = asyncio.Event()
-        self._idle.set()
         # Why nothing more is taken: the disk lost a write, or the file is lost.
         self.fault: StoreBroken | None = None
         # Set when that is to be told.
@@ -167,7 +167,6 @@ class Writer:
     def submit(self, item: Write | Chore, done: Done) -> None:
         """Queue a write; called on the event loop."""
         self._pending.append((item, done))
-        self._idle.clear()
         if not (self._is_busy or self._is_scheduled):
             # At the end of this turn of the loop, so that its other writes come along.
             self._is_scheduled = True
@@ -186,7 +185,8 @@ class Writer:
 
     async def close(self, *, keeps_log: bool = False) -> None:
         """Wait for what is queued, then end the thread."""
-        await self._idle.wait()
+        while self._is_busy or self._pending:
+            await self.flush()
         self._unwatch()
         self._handed.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -224,6 +224,8 @@ class Writer:
         group: list[tuple[Write, Done]] = []
         size = 0
         pending = self._pending
+        if len(pending) == 1 and not callable(pending[0][0]):
+            return [cast("tuple[Write, Done]", pending.popleft())]
         while pending and len(group) < most and size < _GROUP_BYTES:
             write, done = pending[0]
             if callable(write):
@@ -326,8 +328,6 @@ class Writer:
             except Exception:
                 # The others of the group are to be told all the same.
                 logger.exception("a writer could not be told")
-        if not self._is_busy and not self._pending:
-            self._idle.set()
 
     def _judge(self, outcomes: list[_Outcome]) -> None:
         """Notice what went wrong beyond the writes themselves."""
@@ -392,7 +392,7 @@ class Writer:
         ended = time.perf_counter()
         took = ended - began
         self._took = max(took, self._took * _FADING)
-        self._quiet_at = ended + took
+        self._quiet_at = ended + _PAUSE * took
         figures.commits.add("ok")
         figures.commit_seconds.add(took)
         figures.commit_writes.add(len(outcomes))
@@ -440,6 +440,9 @@ class Writer:
 
     def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
         """Insert in the transaction that was begun; raises what refuses one of them."""
+        if len(group) == 1:
+            ((write, done),) = group
+            return [(done, None, self._apply([write])[0])]
         numbers = self._apply([write for write, _ in group])
         return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
 
@@ -512,8 +515,8 @@ class Writer:
             numbers.append(number)
             for key in write.keys:
                 keys.append((scope, key, number, None, made_at))
-            last, *columns = packed(write.events)
-            events.append((number << SEQ_BITS | last, *columns))
+            last, count, kind, bodies = packed(write.events)
+            events.append((number << SEQ_BITS | last, count, kind, bodies))
             if (snapshot := write.snapshot) is not None:
                 snapshots.append((number, snapshot.seq, snapshot.head, snapshot.artifacts))
         execute, sql = self._execute, self._sql

@@ -1,6 +1,7 @@
 """A recorded conversation: JSON lines, the agent's card first, then one exchange each.
 
-Addresses are written as `{base}`; the server of a cassette replaces it by its own address.
+Addresses are written as `{base}`, those of gRPC as `{place}`; the server of a cassette replaces
+them by its own address, and by its host and port. Rpcs are written as requests of JSON.
 """
 
 import os
@@ -16,6 +17,7 @@ from dragoman.testing.cassettes.redaction import FORM, HIDDEN, CassetteRedaction
 
 FORMAT = 1
 BASE = "{base}"
+PLACE = "{place}"
 
 
 class Content(msgspec.Struct, frozen=True, omit_defaults=True):

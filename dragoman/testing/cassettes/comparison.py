@@ -10,12 +10,13 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET
 
+from dragoman.client.cards.interfaces import addressed
 from dragoman.client.credentials.credentials import Credential, choose
 from dragoman.client.credentials.origins import Origins
-from dragoman.client.http import Http
+from dragoman.client.http import Http, HttpExchange
 from dragoman.egress.errors import EgressError
 from dragoman.errors import ConfigError
-from dragoman.model.card import AgentCard, AgentInterface
+from dragoman.model.card import GRPC, AgentCard, AgentInterface
 from dragoman.model.identity import new_id
 from dragoman.testing.cassettes.cassette import (
     Cassette,
@@ -52,13 +53,15 @@ class Comparison:
         http: Http,
         credentials: Sequence[Credential] = (),
         origins: Origins | None = None,
+        origin: str = "",
     ) -> None:
-        """Credentials are sent to these origins only."""
+        """Credentials are sent to these origins only. The card came from `origin`."""
         self._cassette = cassette
         self._card = card
         self._http = http
         self._credentials = credentials
         self._origins = origins or Origins()
+        self._origin = origin
         # From recorded ids to those of this run.
         self._ids: dict[str, str] = {}
         self.count = 0
@@ -95,6 +98,8 @@ class Comparison:
 
     async def _ask(self, request: RecordedRequest) -> tuple[int, Any]:
         interface, rest = self._interface(request)
+        if interface.protocol_binding.upper() == GRPC:
+            return await self._ask_rpc(interface, request)
         url = interface.url.rstrip("/") + self._with_live_text(rest) if rest else interface.url
         if request.query:
             url += ("&" if "?" in url else "?") + self._with_live_text(request.query)
@@ -105,13 +110,22 @@ class Comparison:
         async with self._http.open(
             request.method, url, headers=headers, body=self._request_body(request)
         ) as answer:
-            body = bytearray()
-            async for chunk in answer.chunks():
-                body += chunk
-                if len(body) > LARGEST_EVENT:
-                    raise ConfigError("the live agent's answer is too long to compare")
-            is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
-            return answer.status, _events(bytes(body)) if is_stream else _body(bytes(body))
+            return await _whole(answer)
+
+    async def _ask_rpc(
+        self, interface: AgentInterface, request: RecordedRequest
+    ) -> tuple[int, Any]:
+        # Loads protobuf, which other cassettes do without.
+        from dragoman.testing.cassettes.rpc_exchanges import open_as_json
+
+        url = addressed(interface, self._card, self._origin).url
+        headers = {name: value for name, value in request.headers.items() if name in _SENT}
+        chosen = choose(self._card, self._credentials, url)
+        attached = await chosen.attach(url, self._http, self._origins)
+        url, headers = attached.onto(headers)
+        body = self._request_body(request) or b""
+        async with open_as_json(self._http, url, request.path, headers, body) as answer:
+            return await _whole(answer)
 
     def _interface(self, request: RecordedRequest) -> tuple[AgentInterface, str]:
         """Return the live interface that has the binding and version of the recorded one."""
@@ -170,6 +184,17 @@ class Comparison:
         elif isinstance(recorded, list) and isinstance(live, list):
             for old, new in zip(cast(list[Any], recorded), cast(list[Any], live), strict=False):
                 self._learn(old, new)
+
+
+async def _whole(answer: HttpExchange) -> tuple[int, Any]:
+    """Return the status of an answer and what it says."""
+    body = bytearray()
+    async for chunk in answer.chunks():
+        body += chunk
+        if len(body) > LARGEST_EVENT:
+            raise ConfigError("the live agent's answer is too long to compare")
+    is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
+    return answer.status, _events(bytes(body)) if is_stream else _body(bytes(body))
 
 
 def _difference(exchange: RecordedExchange, at: str, recorded: Any, live: Any) -> Difference:

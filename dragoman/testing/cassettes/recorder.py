@@ -6,17 +6,20 @@ included, and writes a cassette without them.
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import msgspec
 
+from dragoman.client.cards.interfaces import addressed, has_grpc
 from dragoman.client.http import Http, HttpExchange
 from dragoman.egress.errors import EgressError
 from dragoman.egress.outgoing import OUR_HEADERS
-from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
+from dragoman.model.card import GRPC, HTTP_JSON, JSONRPC, AgentCard, AgentInterface
 from dragoman.testing.cassettes.cassette import (
     BASE,
     FORMAT,
+    PLACE,
     Blocks,
     CassetteHead,
     Content,
@@ -31,6 +34,7 @@ from dragoman.testing.scripted import cards
 from dragoman.testing.scripted.connection import Scope, ScriptedConnection, attend
 from dragoman.testing.scripted.stage import now
 from dragoman.transports import sse
+from dragoman.transports.grpc import tables
 
 PREFIX = "/up/"
 _DROPPED = OUR_HEADERS | {"content-encoding"}
@@ -48,10 +52,17 @@ class Recorder:
     """The proxy, an ASGI app."""
 
     def __init__(
-        self, card: AgentCard, raw: dict[str, Any], http: Http, redaction: CassetteRedaction
+        self,
+        card: AgentCard,
+        raw: dict[str, Any],
+        http: Http,
+        redaction: CassetteRedaction,
+        origin: str = "",
     ) -> None:
-        """`raw` is the card as received."""
+        """`raw` is the card as received, from `origin`."""
         self._addresses: list[str] = []
+        # Addresses of gRPC interfaces, by the path of their service.
+        self._rpcs = _rpc_addresses(card, origin)
         self._card, self._interfaces = _rewritten(card, raw, self._addresses)
         self._http = http
         self._redaction = redaction
@@ -72,6 +83,10 @@ class Recorder:
         if connection.path in cards.PATHS:
             await serve_card(connection, self._card)
             return
+        service = connection.path.rpartition("/")[0]
+        if "grpc" in (connection.scope.get("extensions") or {}) and service in self._rpcs:
+            await self._forward(connection, self._rpcs[service], "", is_rpc=True)
+            return
         number, _, rest = connection.path.removeprefix(PREFIX).partition("/")
         if not (
             connection.path.startswith(PREFIX)
@@ -82,7 +97,9 @@ class Recorder:
             return
         await self._forward(connection, self._addresses[int(number)], rest)
 
-    async def _forward(self, connection: ScriptedConnection, address: str, rest: str) -> None:
+    async def _forward(
+        self, connection: ScriptedConnection, address: str, rest: str, *, is_rpc: bool = False
+    ) -> None:
         """Forward a request, and its answer back."""
         began = time.monotonic()
         self._number += 1
@@ -103,8 +120,10 @@ class Recorder:
         body = connection.body if connection.verb not in ("GET", "HEAD", "DELETE") else None
         answer = _ForwardedAnswer(self._redaction, began)
         try:
-            async with self._http.open(
-                connection.verb, url, headers=headers, body=body or None
+            async with (
+                _open_rpc(self._http, address, connection, headers)
+                if is_rpc
+                else self._http.open(connection.verb, url, headers=headers, body=body or None)
             ) as exchange:
                 await answer.forward(connection, exchange)
         except EgressError as error:
@@ -192,6 +211,15 @@ class _ForwardedAnswer:
         )
 
 
+def _open_rpc(
+    http: Http, address: str, connection: ScriptedConnection, headers: Mapping[str, str]
+) -> AbstractAsyncContextManager[HttpExchange]:
+    # Loads protobuf, which an rpc has loaded already.
+    from dragoman.testing.cassettes.rpc_exchanges import open_as_json
+
+    return open_as_json(http, address, connection.path, headers, connection.body)
+
+
 def _rewritten(
     card: AgentCard, raw: dict[str, Any], addresses: list[str]
 ) -> tuple[dict[str, Any], list[Interface]]:
@@ -200,7 +228,12 @@ def _rewritten(
     paths: dict[str, str] = {}
     kept_interfaces: list[tuple[AgentInterface, str]] = []
     for interface in card.supported_interfaces:
-        if interface.protocol_binding.upper() not in (JSONRPC, HTTP_JSON):
+        binding = interface.protocol_binding.upper()
+        if binding == GRPC and has_grpc():
+            path = _service(interface)
+            kept_interfaces.append((interface, path))
+            interfaces.append(Interface(path, GRPC, interface.protocol_version))
+        if binding not in (JSONRPC, HTTP_JSON):
             continue
         if interface.url not in paths:
             paths[interface.url] = f"{PREFIX}{len(addresses)}"
@@ -213,27 +246,50 @@ def _rewritten(
     if "supportedInterfaces" in shown or "supported_interfaces" in shown:
         shown.pop("supported_interfaces", None)
         shown["supportedInterfaces"] = [
-            msgspec.to_builtins(interface) | {"url": BASE + path}
+            msgspec.to_builtins(interface) | {"url": _shown_url(interface, path)}
             for interface, path in kept_interfaces
         ]
     older = [
         entry for entry in kept_interfaces if entry[0].protocol_version.startswith("0.")
     ] or kept_interfaces
     if "url" in shown and older:
-        shown["url"] = BASE + older[0][1]
+        shown["url"] = _shown_url(*older[0])
         if "preferredTransport" in shown:
             shown["preferredTransport"] = older[0][0].protocol_binding
     if "additionalInterfaces" in shown:
         shown["additionalInterfaces"] = [
-            {"url": BASE + path, "transport": interface.protocol_binding}
+            {"url": _shown_url(interface, path), "transport": interface.protocol_binding}
             for interface, path in older
         ]
     return shown, interfaces
 
 
+def _shown_url(interface: AgentInterface, path: str) -> str:
+    return PLACE if interface.protocol_binding.upper() == GRPC else BASE + path
+
+
+def _service(interface: AgentInterface) -> str:
+    """Return the path that the rpcs of an interface are below."""
+    schema = tables.V1_0 if interface.protocol_version.startswith("1.") else tables.V0_3
+    return f"/{schema.service}"
+
+
+def _rpc_addresses(card: AgentCard, origin: str) -> dict[str, str]:
+    """Return the addresses of gRPC interfaces; of several the card's first is used."""
+    if not has_grpc():
+        return {}
+    return {
+        _service(interface): addressed(interface, card, origin).url
+        for interface in reversed(card.supported_interfaces)
+        if interface.protocol_binding.upper() == GRPC
+    }
+
+
 async def serve_card(connection: ScriptedConnection, card: dict[str, Any]) -> None:
     """Answer with a card that has the address of this server."""
-    body = msgspec.json.encode(card).replace(BASE.encode(), connection.base.encode())
+    base = connection.base.encode()
+    place = base.partition(b"://")[2].partition(b"/")[0]
+    body = msgspec.json.encode(card).replace(BASE.encode(), base).replace(PLACE.encode(), place)
     await connection.answer(200, body, headers=[(b"cache-control", b"no-cache")])
 
 

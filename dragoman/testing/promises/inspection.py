@@ -103,7 +103,7 @@ class InspectionPromises(StoreSuite):
             some = await reading.read(line.number, after=3, limit=2)
             assert [one.seq for one in some] == [4, 5]
             task = await reading.snapshot(line.number)
-            assert task is not None and (task.seq, task.body) == (701, snapshot.whole())
+            assert task is not None and (task.seq, task.body) == (701, snapshot.reading().body)
 
     async def test_a_reader_of_all_tasks_misses_nothing_of_two_workers(self, store: Store) -> None:
         """Whichever of them made the task with the higher number first."""

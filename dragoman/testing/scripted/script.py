@@ -333,7 +333,8 @@ def _parse(path: Path, text: bytes) -> Any:
         import yaml  # pyright: ignore[reportMissingModuleSource]
     except ImportError:
         raise ConfigError(
-            "YAML needs the extra yaml: pip install 'dragoman[yaml]'; or write JSON or TOML"
+            "YAML needs the extra yaml: pip install 'dragoman[yaml]'; or write JSON or TOML",
+            remedy="pip install 'dragoman[yaml]'",
         ) from None
     try:
         # PyYAML has no types of its own.

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from dragoman.errors import ConfigError
-from dragoman.security.card_signatures import private_key, sign
+from dragoman.security.card_keys import private_key
+from dragoman.security.card_signatures import sign
 from dragoman.server.signing import key_content
 
 # The id of a key without one.

@@ -107,7 +107,7 @@ class _Reader:
 
         async with self.app.running():
             (mount,) = self.app.site.mounts.values()
-            request = HttpRequest(scope, receive, send, mount, "/public")
+            request = HttpRequest.of(scope, receive, send, mount, "/public")
             await self.app.access.answer(request, self.routes)
 
 

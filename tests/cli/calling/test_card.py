@@ -49,7 +49,7 @@ async def test_a_card_that_is_wrong_is_exit_1_and_everything_is_listed(tmp_path:
     assert error["code"] == "A2ACLI_ERR_CARD_INVALID"
     assert error["hint"] == "dragoman card get -a ./no.json --validate"
     ended = await call("card", "get", "./no.json", "--validate", "-o", "json", cwd=tmp_path)
-    assert document(ended, 1)["error"]["hint"] is None
+    assert document(ended, 1)["error"]["hint"] == "dragoman doctor ./no.json"
 
 
 async def test_the_verdict_on_a_signature_is_one_of_three(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey
 
 from dragoman.cli.calling.card_signatures import accepts
 from dragoman.security import card_signatures
-from dragoman.security.card_signatures import KeySet
+from dragoman.security.card_keys import KeySet
 from tests.cli.command import Ended, call, document, fields, inside
 
 CARD: dict[str, Any] = {

@@ -15,6 +15,7 @@ from dragoman.cli.calling.download import (
 )
 from dragoman.cli.calling.file_names import file_name, numbered
 from dragoman.cli.failures import Failure
+from dragoman.cli.invocation import Invocation
 from dragoman.egress.answers import EgressResponse
 from dragoman.egress.egress import Egress
 from dragoman.egress.errors import EgressError, EgressFailed, EgressRefused
@@ -157,5 +158,5 @@ async def test_what_cannot_be_fetched_is_out_of_reach_unless_we_do_not_want_to(
     monkeypatch.setattr(Egress, "get", get)
     subject = Artifact("a-1", [Part(url="https://nowhere.example/x")])
     with pytest.raises(Failure, match=r"nowhere\.example") as caught:
-        await _fetched([(0, subject)], 100, lambda text: None)
+        await _fetched(Invocation([], {}), [(0, subject)], 100)
     assert caught.value.code == code

@@ -197,6 +197,25 @@ def test_no_question_is_lost_behind_those_that_came_after_it(
         assert [item["taskId"] for item in inbox(tmp_path, "list")["items"]] == tasks
 
 
+def test_a_question_that_a_gateway_of_the_same_store_passed_on_is_there_once(
+    tmp_path: Path,
+) -> None:
+    options = ("--listen", "127.0.0.1:0", "--store", "tasks.db")
+    with running("up", *options, cwd=tmp_path) as child:
+        child.ready()
+        answer = httpx.post(
+            f"{child.url}/a2a/dragoman-demo/message:send",
+            json={"message": message("tea", metadata={"skillId": "order"})},
+            timeout=WAIT,
+            trust_env=False,
+        )
+        task = answer.json()["task"]
+        (item,) = inbox(tmp_path, "list")["items"]
+        assert item["taskId"] == task["id"]
+        inbox(tmp_path, "answer", item["id"], "Rua 7")
+        assert inbox(tmp_path, "list")["items"] == []
+
+
 def test_the_inbox_of_an_agent_that_is_called(tmp_path: Path) -> None:
     with served(tmp_path) as child:
         send(child, "v3")

@@ -28,7 +28,7 @@ from dragoman.errors import (
     Unreachable,
 )
 from dragoman.model.card import AgentInterface
-from dragoman.security.card_signatures import KeySet
+from dragoman.security.card_keys import KeySet
 from tests.client.cards.web import CARD, HOME, KNOWN, OLDER, Asked, Page, Web, fetch, moved, page
 
 # Where it is looked for

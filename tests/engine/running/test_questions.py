@@ -19,7 +19,7 @@ def step(kind: StepKind, index: int, value: object = None) -> StepRecorded:
 
 
 def asked(count: int) -> Replay:
-    replay = Replay(SendMessage(message=message("go", task="t")))
+    replay = Replay([SendMessage(message=message("go", task="t"))])
     for index in range(count):
         replay.apply(step(StepKind.ASK, index))
     return replay

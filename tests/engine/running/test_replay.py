@@ -40,7 +40,7 @@ def step(index: int, name: str, value: Any = None, kind: StepKind = STEP) -> Ste
 
 def fed(*events: Event) -> Replay:
     """Return the progress that a log tells of, as it is read from disk."""
-    replay = Replay(said("m0"))
+    replay = Replay([said("m0")])
     for event in events:
         replay.apply(decode_event(encode_event(event)))
     return replay
@@ -145,7 +145,7 @@ events = st.one_of(
 
 @given(st.lists(events, max_size=20))
 def test_every_beginning_of_a_log_replays_to_the_state_that_was_then(log: list[Event]) -> None:
-    live = Replay(said("m0"))
+    live = Replay([said("m0")])
     for length, event in enumerate(log):
         assert seen(live) == seen(fed(*log[:length]))
         live.apply(event)

@@ -4,6 +4,7 @@ import pytest
 from harness.waiting import eventually
 
 from dragoman.errors import InvalidParams
+from dragoman.gateway.registry import health
 from dragoman.gateway.registry.card_review import digest
 from dragoman.gateway.registry.registration import AgentChanges, Registration
 from dragoman.gateway.registry.registry import Registry
@@ -83,6 +84,58 @@ async def test_a_card_that_sends_calls_elsewhere_is_held_until_it_is_accepted(th
         "object": f"{accepted.id} maps",
         "reason": "",
     }
+
+
+async def test_a_card_that_people_look_at_is_read_every_few_seconds(there: Desk) -> None:
+    peer, registry = await watched(there)
+    peer.asked.clear()
+
+    async def looked(seconds: int) -> None:
+        there.clock.move_to(there.clock.now() + seconds * 1000)
+        for _ in range(3):
+            registry.health.look(registry.all())
+        await eventually(lambda: not registry.health.checks)
+
+    for seconds in (5, 1, 3, 1):
+        await looked(seconds)
+    # A minute has not passed, so that none of them is a check that was due.
+    assert peer.asked == [("GET", CARD_PATH, 304)] * 2
+    assert registry.all()[0].card_changed_at == 0
+    peer.shows(peer.card(name="Maps", path="/elsewhere"))
+    await looked(5)
+    assert registry.all()[0].pending is not None
+    assert registry.all()[0].card_changed_at == there.clock.now()
+
+
+async def test_few_cards_are_read_because_people_look(
+    there: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "MOST_LOOKS", 2)
+    peer, registry = await there.peer(name="Maps"), await there.registry(watches=True)
+    for number in range(4):
+        await registry.register(Registration(url=peer.url, name=f"m{number}"))
+    peer.asked.clear()
+    there.clock.move_to(there.clock.now() + 5000)
+    for _ in range(3):
+        registry.health.look(registry.all())
+    await eventually(lambda: not registry.health.checks)
+    assert len(peer.asked) == 2
+
+
+async def test_a_card_that_was_refused_is_not_held_again_unless_it_changes(there: Desk) -> None:
+    peer, registry = await watched(there)
+    alice = Principal.read("alice")
+    before = registry.all()[0].card
+    other = peer.shows(peer.card(name="Maps", path="/elsewhere"))
+    await registry.probe("maps", alice)
+    with pytest.raises(InvalidParams, match="digest"):
+        await registry.refuse("maps", "0" * 64, alice)
+    refused = await registry.refuse("maps", digest(other), alice)
+    assert (refused.card, refused.pending) == (before, None)
+    assert there.audit.all[-1]["act"] == "agent.card.refuse"
+    assert (await registry.probe("maps", alice)).pending is None
+    third = peer.shows(peer.card(name="Maps", path="/anywhere"))
+    assert (await registry.probe("maps", alice)).pending == third
 
 
 async def test_a_card_that_moves_to_another_origin_stays_held_until_it_is_allowed(

@@ -1,11 +1,13 @@
 """When a schedule is due, and what becomes of times that passed unseen."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from dragoman.errors import InvalidParams
+from dragoman.gateway.triggers import schedule
 from dragoman.gateway.triggers.schedule import GRACE, Missed, check, due_times, next_after
 
 HOURLY = "0 * * * *"
@@ -62,6 +64,21 @@ def test_a_year_of_missed_times_is_made_up_for_by_the_last_hundred() -> None:
     since = at("2025-11-17T00:00")
     found = due_times(HOURLY, "UTC", "all", since, at("2026-11-17T00:00"))
     assert len(found.now) == 100 and found.now[-1] == at("2026-11-17T00:00")
+
+
+def test_ten_years_of_missed_minutes_are_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    times = schedule._times  # pyright: ignore[reportPrivateUsage]  # what is counted
+
+    def counted(cron: str, zone: str, after: int) -> Iterator[int]:
+        for time in times(cron, zone, after):
+            looked_at.append(time)
+            yield time
+
+    monkeypatch.setattr(schedule, "_times", counted)
+    found = due_times("* * * * *", "UTC", "all", at("2016-11-17T00:00"), at("2026-11-17T00:00"))
+    assert found.now[0] == at("2026-11-16T22:21") and len(found.now) == 100
+    assert len(looked_at) < 1000
 
 
 @pytest.mark.parametrize(

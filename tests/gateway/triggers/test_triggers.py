@@ -151,6 +151,41 @@ async def test_two_processes_that_both_look_begin_it_once(
         assert len(await works.texts()) == 3
 
 
+async def test_an_edit_between_a_task_and_the_next_due_time_begins_no_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with clockwork("memory:") as works:
+        row = await works.make(text="before {due}")
+        works.pass_time(MINUTE)
+        answer = works.site.gateway.service.answer
+
+        async def edited(call: Any) -> Any:
+            reply = await answer(call)
+            await works.triggers.change(row.id, LOCAL, TriggerChange(text="after {due}"))
+            return reply
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(works.site.gateway.service, "answer", edited)
+            assert await works.triggers.sweep() == 1
+        assert await works.triggers.sweep() == 1, "the edit was first, so the time is still due"
+        assert [text.split()[0] for text in await works.texts()] == ["before"]
+
+
+async def test_an_edit_loses_no_time_that_is_due() -> None:
+    async with clockwork("memory:") as works:
+        row = await works.make()
+        works.pass_time(MINUTE)
+        edited = await works.triggers.change(row.id, LOCAL, TriggerChange(name="other"))
+        assert edited is not None and edited.due_at == works.clock.now()
+        assert await works.triggers.sweep() == 1 and len(await works.texts()) == 1
+        # Another schedule is due at its own times.
+        later = TriggerChange(schedule=TriggerSchedule(cron="*/10 * * * *"))
+        works.pass_time(MINUTE)
+        moved = await works.triggers.change(row.id, LOCAL, later)
+        assert moved is not None and moved.due_at is not None
+        assert moved.due_at > works.clock.now()
+
+
 @pytest.mark.parametrize(("missed", "count"), [("skip", 0), ("once", 1), ("all", 5)])
 async def test_missed_times_are_made_up_for_by_the_rule(missed: Any, count: int) -> None:
     async with clockwork("memory:") as works:

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 import grpc
 import grpc.aio
 import pytest
+from harness.frames import HEAD, SETTINGS, frame, head, next_frame
 from harness.rpcs import Rpcs, message, rpcs_to, talking
 from harness.waiting import within
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dragoman.http.grpc.header_blocks import MOST_BYTES, HeaderBlocks
-from dragoman.http.grpc.pipes import PREFACE
+from dragoman.http.grpc.front import PREFACE
 from dragoman.testing.processes import ServerProcess
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
@@ -127,17 +125,6 @@ async def ended(rpcs: Rpcs, name: str, data: bytes) -> str:
     return "OK"
 
 
-SETTINGS = bytes(3) + b"\x04" + bytes(5)
-
-
-def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    return (
-        struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
-    )
-
-
-# A request as HPACK has it, without a table: POST, a path, and what gRPC wants.
-HEAD = b"\x83\x86\x04\x0a/lf.a2a.v1\x01\x01x\x0f\x10\x10application/grpc\x00\x02te\x08trailers"
 ABUSES = {
     "rapid resets": b"".join(
         frame(1, 4, 2 * n + 1, HEAD) + frame(3, 0, 2 * n + 1, bytes([0, 0, 0, 8]))
@@ -191,18 +178,24 @@ async def test_headers_that_do_not_end_end_the_connection(server: ServerProcess)
     writer.close()
 
 
-@settings(max_examples=20)
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 4, 9]), st.integers(0, 300)), max_size=8))
-def test_frames_are_found_however_they_are_cut(frames: list[tuple[int, int]]) -> None:
-    data = PREFACE + b"".join(frame(kind, 0x4, 1, bytes(size)) for kind, size in frames)
-    endless = data + frame(1, 0, 1, bytes(16_000)) + 9 * frame(9, 0, 1, bytes(16_000))
-    for step in (8, 1_000, len(endless)):
-        blocks = HeaderBlocks(len(PREFACE))
-        pieces = [endless[at : at + step] for at in range(0, len(endless), step)]
-        taken = [blocks.takes(piece) for piece in pieces]
-        # All that ends has passed, and what does not has not.
-        passed = taken.index(False) * step
-        assert len(data) + MOST_BYTES - 16_000 - step < passed + step <= len(endless)
+@pytest.mark.parametrize("step", [1, 7, 1_000])
+async def test_frames_are_read_however_they_are_cut(server: ServerProcess, step: int) -> None:
+    listing = head("ListTasks")
+    request = frame(1, 4, 1, listing) + frame(0, 0, 1, bytes(3)) + frame(0, 1, 1, bytes(2))
+    padded = frame(1, 4 | 8 | 32, 3, b"\x02" + bytes(5) + listing + bytes(2))
+    data = PREFACE + SETTINGS + frame(0xEE, 0, 0, bytes(90)) + request + padded
+    data += frame(0, 1 | 8, 3, b"\x04" + bytes(5) + bytes(4))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for at in range(0, len(data), step):
+        writer.write(data[at : at + step])
+        await writer.drain()
+    ended = 0
+    while ended < 2:
+        kind, flags, _, body = await next_frame(reader)
+        if kind == 1 and flags & 1:
+            assert b"grpc-status\x010" in body
+            ended += 1
+    writer.close()
 
 
 async def drained(reader: asyncio.StreamReader) -> None:

@@ -4,9 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
-import stat
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,7 +21,7 @@ from harness.waiting import WAIT, within
 from dragoman import Client
 from dragoman.client.credentials.credentials import ClientCertificate
 from dragoman.errors import CredentialsMissing, Overloaded, RateLimited, Unauthenticated
-from dragoman.http.grpc.pipes import PREFACE
+from dragoman.http.grpc.front import PREFACE
 from dragoman.transports.grpc import statuses
 
 pytestmark = pytest.mark.usefixtures("one_loop")
@@ -119,24 +117,6 @@ async def test_what_only_begins_like_a_preface_is_http(places: tuple[str, str]) 
 
 async def opened(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", port)
-
-
-async def test_nothing_else_reaches_the_server_behind_the_port(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    with talking(tmp_path) as server:
-        async with rpcs_to(server.ready()) as rpcs:
-            await rpcs.call("ListTasks", {})
-            (folder,) = tmp_path.glob("dragoman-grpc-*")
-            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-            # A process of the same user can open the socket, but is no caller.
-            async with grpc.aio.insecure_channel(f"unix:{folder}/server") as channel:
-                status, _ = await Rpcs(channel).refusal("ListTasks", {})
-            assert status == "PERMISSION_DENIED"
-        server.stop()
-    assert not list(tmp_path.glob("dragoman-grpc-*"))
 
 
 # Callers

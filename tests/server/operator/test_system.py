@@ -50,6 +50,31 @@ async def test_samples_have_what_happened_between_two_looks() -> None:
         assert idle["number"] == busy["number"] + 1
 
 
+async def test_top_lists_count_the_latest_tasks_and_hold_for_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with operator_site() as site:
+        for _ in range(2):
+            await site.made()
+        failed = await site.made("x", ALICE, "fail")
+        await site.made("y", BOSS, "fail")
+        top = await site.read("/top")
+        assert (top["tasks"], top["isCut"]) == (4, False)
+        found = {
+            kind: [(one["name"], one["tasks"], one["failed"]) for one in top[kind]]
+            for kind in ("agents", "callers", "skills", "errors")
+        }
+        assert found["agents"] == [("clerk", 4, 2)]
+        assert [one[1:] for one in found["callers"]] == [(3, 1), (1, 1)]
+        assert {one[0] for one in found["skills"]} == {"hello", "fail"}
+        assert {one[0] for one in found["errors"]} == {"cannot read x", "cannot read y"}
+        assert failed in {one["taskId"] for one in top["errors"]}
+        await site.made()
+        assert (await site.read("/top"))["tasks"] == 4
+        monkeypatch.setattr("dragoman.server.operator.top_lists.HOLDS", 0.0)
+        assert (await site.read("/top"))["tasks"] == 5
+
+
 async def test_a_change_is_told_to_who_sees_the_task() -> None:
     async with operator_site() as site:
         heard: dict[str, asyncio.Queue[int]] = {ALICE: asyncio.Queue(), BOSS: asyncio.Queue()}

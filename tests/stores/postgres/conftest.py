@@ -1,6 +1,5 @@
 """Stores on a database of the test's own."""
 
-import asyncio
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.databases import buried
 from harness.waiting import within
 
 from dragoman.stores.postgres import Addresses, PostgresStore
@@ -36,10 +36,7 @@ class Opener:
         later = await self.open(**given)
         dead = store.worker
         await store._workers.vanish()
-        async with asyncio.timeout(60):
-            # The server notices when it next looks at the connection, and tells nobody.
-            while await later.is_live(dead):
-                await later.renew()
+        await buried(later, dead)
         return later
 
     async def close(self) -> None:

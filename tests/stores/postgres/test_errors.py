@@ -1,8 +1,10 @@
 """What a server may say instead of an answer, and what becomes of the writes and reads then."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 from harness.databases import Databases
@@ -14,7 +16,7 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Query
 from dragoman.stores.postgres import Addresses, PostgresStore, connections
 from dragoman.stores.postgres import writer as writer_module
-from dragoman.stores.postgres.connections import Connection
+from dragoman.stores.postgres.connections import Connection, Connections
 from dragoman.stores.postgres.deeds import do
 from dragoman.testing.promises.samples import (
     HERE,
@@ -328,3 +330,27 @@ async def test_a_read_that_is_cancelled_leaves_nothing_to_the_next(store: Postgr
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         assert (await store.page(Query(HERE, 10))).total == 1
+
+
+async def test_a_connection_whose_opening_is_called_off_leaves_no_error_behind(
+    database: str,
+) -> None:
+    """At any moment of it. No task could catch such an error: the loop reports it."""
+    opener = Connections(Addresses(database))
+    await opener.open()
+    reported: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    for turns in range(30):
+        opening = asyncio.ensure_future(opener.session())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        for opened in await asyncio.gather(opening, return_exceptions=True):
+            if not isinstance(opened, BaseException):
+                opened.terminate()
+    await opener.close()
+    del opening
+    gc.collect()
+    assert reported == []
+    assert not opener._unwanted

@@ -62,6 +62,22 @@ async def test_a_question_never_joins_a_query_that_is_under_way() -> None:
     assert server.asked[2:] == [[20, 21]]
 
 
+async def test_a_question_of_the_moment_in_which_both_queries_end_is_asked() -> None:
+    server = Server()
+    gathered = Gathered(server.ask)
+
+    async def twice(number: int) -> int:
+        return await gathered.one(await gathered.one(number))
+
+    first = asyncio.ensure_future(twice(1))
+    await settle()
+    second = asyncio.ensure_future(gathered.one(2))
+    await settle()
+    assert server.asked == [[1], [2]]
+    server.goes_on.set()
+    assert await within(asyncio.gather(first, second), 10) == [4, 4]
+
+
 async def test_one_that_cannot_be_asked_fails_alone() -> None:
     server = Server()
     gathered = Gathered(server.ask)

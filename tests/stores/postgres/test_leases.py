@@ -125,6 +125,35 @@ async def test_nobody_is_late_whose_server_was_frozen(opener: Opener) -> None:
     assert not await stores[0].is_live(numbers[1])
 
 
+async def test_a_worker_without_a_session_has_a_moment_from_when_that_was_seen(
+    opener: Opener,
+) -> None:
+    """And another one if it was heard meanwhile: then it lives, and is opening its session."""
+    gone, judge = await opener.open(), await opener.open()
+    looking = judge._workers
+    await freeze(judge)
+    await gone._workers.vanish()
+    await eventually(lambda: _has_no_lock(judge, gone.worker))
+    await age(judge, 3600, gone.worker)
+    await looking._look()
+    assert await judge.is_live(gone.worker)
+    _let_pass(looking, workers.REOPEN_WITHIN)
+    await age(judge, -1, gone.worker)
+    await looking._look()
+    assert await judge.is_live(gone.worker)
+    _let_pass(looking, workers.REOPEN_WITHIN)
+    await looking._look()
+    assert not await judge.is_live(gone.worker)
+
+
+def _let_pass(looking: workers.Workers, seconds: float) -> None:
+    looking._absent = {one: since - seconds for one, since in looking._absent.items()}
+
+
+async def _has_no_lock(store: PostgresStore, number: int) -> bool:
+    return not await _has_lock(store, number)
+
+
 async def test_a_lost_session_is_no_death(opener: Opener) -> None:
     """It is opened again at once, and the worker has its lock and its number."""
     stores = [await opener.open() for _ in range(3)]

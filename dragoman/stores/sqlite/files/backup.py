@@ -9,6 +9,7 @@ disk.
 import contextlib
 import os
 import secrets
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -73,13 +74,16 @@ def back_up(
 
 def _check_target(source: Path, target: Path, *, force: bool) -> None:
     if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent}: there is no such folder")
+        raise ConfigError(
+            f"{target.parent}: there is no such folder",
+            remedy=f"mkdir -p {shlex.quote(str(target.parent))}",
+        )
     if target.is_dir():
         raise ConfigError(f"{target}: is a folder; name a file")
     if target.exists() and source.exists() and target.samefile(source):
         raise ConfigError(f"{target}: is the store itself")
     if target.exists() and not force:
-        raise ConfigError(f"{target}: exists; --force replaces it")
+        raise ConfigError(f"{target}: exists; --force replaces it", remedy="--force")
     # SQLite would take these for the copy's own and apply them to it.
     for found in _beside(target):
         if not found.name.endswith("-shm") and found.exists() and found.stat().st_size:

@@ -6,6 +6,7 @@ A sentence names the file, says what is wrong with it and what to do. Everything
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -57,7 +58,11 @@ def check_path(path: Path) -> os.stat_result | None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be used ({error.strerror}); {_ANOTHER}") from None
     if stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{path}: is a folder; name a file in it: --store {path / 'tasks.db'}")
+        inside = path / "tasks.db"
+        raise ConfigError(
+            f"{path}: is a folder; name a file in it: --store {inside}",
+            remedy=f"--store {shlex.quote(str(inside))}",
+        )
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "no file")
         raise ConfigError(f"{path}: is {kind}; {_ANOTHER}")
@@ -73,14 +78,19 @@ def _check_absence(path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise ConfigError(
-            f"{path}: there is no folder {path.parent}; mount or make it, or {_ANOTHER}"
+            f"{path}: there is no folder {path.parent}; mount or make it, or {_ANOTHER}",
+            remedy=f"mkdir -p {shlex.quote(str(path.parent))}",
         )
 
 
 def check_present(path: Path) -> None:
-    """Refuse a path without a file."""
-    if check_path(path) is None:
-        raise ConfigError(f"{path}: there is no such file; name the store by --store")
+    """Refuse a path without a file: no server ever ran on it."""
+    if not path.parent.is_dir() or check_path(path) is None:
+        raise ConfigError(
+            f"{path}: there is no such file; name the store by --store, or start a server, which "
+            "makes it",
+            remedy="dragoman up",
+        )
 
 
 def check_writable(path: Path) -> None:

@@ -1,0 +1,100 @@
+"""The services that clients of gRPC look for beside the one they want: whether there is health, and
+what else there is. Their messages, and what reflection says, are those of the official packages.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, ClassVar
+
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, framed
+from dragoman.transports.grpc.classes import POOL
+
+
+class HealthService:
+    """`grpc.health.v1.Health`, for everyone."""
+
+    SERVICE: ClassVar = "grpc.health.v1.Health"
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = {"", *services}
+        self._is_stopping = asyncio.Event()
+        self.handlers = {
+            f"/{self.SERVICE}/Check": RpcHandler(self._check),
+            f"/{self.SERVICE}/Watch": RpcHandler(self._watch),
+        }
+
+    def stop(self) -> None:
+        """Say from here on that nothing is served."""
+        self._is_stopping.set()
+
+    async def _check(self, rpc: ServedRpc) -> None:
+        service = _asked(rpc)
+        if service not in self._services:
+            raise RpcFailure("NOT_FOUND", "There is no such service")
+        await rpc.finish(self._status(service), ())
+
+    async def _watch(self, rpc: ServedRpc) -> None:
+        service = _asked(rpc)
+        await rpc.write(self._status(service))
+        await self._is_stopping.wait()
+        await rpc.finish(self._status(service), ())
+
+    def _status(self, service: str) -> bytes:
+        kinds: Any = health_pb2.HealthCheckResponse
+        if service not in self._services:
+            status = kinds.SERVICE_UNKNOWN
+        else:
+            status = kinds.NOT_SERVING if self._is_stopping.is_set() else kinds.SERVING
+        return framed(kinds(status=status).SerializeToString())
+
+
+class ReflectionService:
+    """`grpc.reflection.v1alpha.ServerReflection`."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = services
+        name = "grpc.reflection.v1alpha.ServerReflection"
+        handler = RpcHandler(self._answer, is_conversation=True)
+        self.handlers = {f"/{name}/ServerReflectionInfo": handler}
+        self._names = [*services, name]
+        self._servicer: Any = None
+
+    async def _answer(self, rpc: ServedRpc) -> None:
+        if self._servicer is None:
+            # It loads grpcio, which nothing else here needs.
+            reflection = await asyncio.to_thread(_load_reflection)
+            self._servicer = reflection.aio.ReflectionServicer(self._names, POOL)
+        async for reply in self._servicer.ServerReflectionInfo(_questions(rpc), None):
+            await rpc.write(framed(reply.SerializeToString()))
+        await rpc.finish(b"", ())
+
+
+def _load_reflection() -> Any:
+    from grpc_reflection.v1alpha import reflection
+
+    return reflection
+
+
+async def _questions(rpc: ServedRpc) -> AsyncGenerator[Any]:
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    kind: Any = vars(reflection_pb2)["ServerReflectionRequest"]
+    async for data in rpc.messages():
+        yield _parsed(kind(), data)
+
+
+def _asked(rpc: ServedRpc) -> str:
+    """Return the service that a question about health names."""
+    question: Any = vars(health_pb2)["HealthCheckRequest"]()
+    return _parsed(question, rpc.request()).service
+
+
+def _parsed(message: Any, data: bytes) -> Any:
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise RpcFailure("INVALID_ARGUMENT", "The request is not that message") from None
+    return message

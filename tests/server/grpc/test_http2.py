@@ -1,0 +1,231 @@
+"""HTTP/2 of our own: what a caller may make a server do in vain, and readers that stop reading."""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+
+import pytest
+from harness.frames import (
+    DATA,
+    GOAWAY,
+    HEADERS,
+    PING,
+    RESET,
+    SETTINGS,
+    WINDOW,
+    Frame,
+    frame,
+    greeted,
+    head,
+    next_frame,
+    sending,
+)
+from harness.rpcs import rpcs_to, talking
+from harness.waiting import eventually, within
+
+from dragoman.http.grpc.http2 import MOST_STREAMS, PURSE
+from dragoman.model.card import RESUME_URI
+from dragoman.testing.processes import ServerProcess
+
+pytestmark = pytest.mark.usefixtures("one_loop")
+
+CALM = 11
+MEGABYTE = 1024 * 1024
+POURED = 24
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with talking(tmp_path_factory.mktemp("server"), "--quiet") as process:
+        process.ready()
+        yield process
+
+
+async def until_end(reader: asyncio.StreamReader) -> list[Frame]:
+    """Return all frames until the server hangs up."""
+    found: list[Frame] = []
+    try:
+        while True:
+            found.append(await next_frame(reader))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return found
+
+
+# What is asked in vain
+
+
+FLOODS = {
+    "pings": [frame(PING, 0, 0, bytes(8))] * 20_000,
+    "settings": [SETTINGS] * 20_000,
+    "updates of windows": [frame(WINDOW, 0, 0, b"\0\0\0\1")] * 20_000,
+    "frames of no kind": [frame(0xEE, 0, 0, b"x")] * 20_000,
+    "empty data": [frame(HEADERS, 4, 1, head("ListTasks")), *[frame(DATA, 0, 1)] * 20_000],
+    "rapid resets": [
+        frame(HEADERS, 4, 2 * n + 1, head("ListTasks"))
+        + frame(DATA, 1, 2 * n + 1, bytes(5))
+        + frame(RESET, 0, 2 * n + 1, bytes([0, 0, 0, 8]))
+        for n in range(5_000)
+    ],
+    "large headers": [
+        frame(HEADERS, 4, 2 * n + 1, head("ListTasks") + b"\x00\x01a\x01b" * 2_000)
+        for n in range(1_000)
+    ],
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_what_brings_nothing_is_done_so_often_and_no_more(
+    server: ServerProcess, flood: str
+) -> None:
+    reader, writer = await greeted(server.port)
+    writer.write(b"".join(FLOODS[flood]))
+    answered = await until_end(reader)
+    writer.close()
+    (end,) = [one for one in answered if one.kind == GOAWAY]
+    last, code = struct.unpack(">II", end.body)
+    assert code == CALM
+    # Some more for the time that it takes.
+    assert len(answered) < 2 * PURSE
+    assert last < 2 * PURSE
+
+
+async def test_a_caller_that_pings_now_and_then_is_answered(server: ServerProcess) -> None:
+    reader, writer = await greeted(server.port)
+    for n in range(3):
+        writer.write(frame(PING, 0, 0, bytes([n] * 8)) * int(PURSE // 4))
+        # What it asks for is answered, too.
+        writer.write(frame(HEADERS, 4, 2 * n + 1, head("ListTasks")))
+        writer.write(frame(DATA, 1, 2 * n + 1, bytes(5)))
+        while (one := await next_frame(reader)).kind != HEADERS or not one.flags & 1:
+            assert one.kind != GOAWAY
+        assert b"grpc-status\x010" in one.body
+    writer.close()
+
+
+async def test_no_more_streams_are_open_than_were_offered(server: ServerProcess) -> None:
+    reader, writer = await greeted(server.port)
+    many = MOST_STREAMS + 20
+    writer.write(
+        b"".join(frame(HEADERS, 4, 2 * n + 1, head("ListTasks")) for n in range(many))
+        + frame(PING, 0, 0, bytes(8))
+    )
+    refused: list[Frame] = []
+    while (one := await next_frame(reader)).kind != PING:
+        refused += [one] if one.kind == RESET else []
+    writer.close()
+    # Not taken, so it may be sent again.
+    assert [one.body[3] for one in refused] == [7] * 20
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    {
+        "a stream of ours": frame(HEADERS, 4, 2, head("ListTasks")),
+        "a promise": frame(5, 4, 1, bytes(4)),
+        "data of no stream": frame(DATA, 0, 9, b"x"),
+        "a ping of another length": frame(PING, 0, 0, bytes(7)),
+        "a frame that is too long": b"\xff\xff\xff\x00\x00" + bytes(4),
+        "a window too far": frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff"),
+        "padding without an end": frame(HEADERS, 4 | 8, 1, b"\xff" + head("ListTasks")),
+        "an index of no header": frame(HEADERS, 4, 1, b"\xff\xff\x7f"),
+        "a number without an end": frame(HEADERS, 4, 1, b"\x0f" + b"\xff" * 40),
+        "headers within headers": frame(HEADERS, 0, 1, b"\x83") + frame(DATA, 0, 1, b"x"),
+    }.items(),
+    ids=lambda one: one[0],
+)
+async def test_what_http2_does_not_allow_ends_the_connection(
+    server: ServerProcess, wrong: tuple[str, bytes]
+) -> None:
+    reader, writer = await greeted(server.port)
+    writer.write(wrong[1])
+    answered = await until_end(reader)
+    writer.close()
+    assert answered[-1].kind == GOAWAY and answered[-1].body[7]
+
+
+async def test_headers_that_are_malformed_end_their_stream_alone(server: ServerProcess) -> None:
+    reader, writer = await greeted(server.port)
+    for stream, bad in ((1, b"\x00\x01A\x01b"), (3, b"\x00\x01a\x02b\n")):
+        writer.write(frame(HEADERS, 5, stream, head("ListTasks") + bad))
+    writer.write(frame(HEADERS, 4, 5, b"\x82" + head("ListTasks")[1:]))
+    writer.write(frame(HEADERS, 4, 7, head("ListTasks")) + frame(DATA, 1, 7, bytes(5)))
+    found: dict[int, Frame] = {}
+    while 7 not in found:
+        one = await next_frame(reader)
+        if one.kind == RESET or (one.kind == HEADERS and one.flags & 1):
+            found.setdefault(one.stream, one)
+    writer.close()
+    assert [found[stream].kind for stream in (1, 3)] == [RESET, RESET]
+    # Not gRPC: said in words of HTTP.
+    assert b"415" in found[5].body
+    assert b"grpc-status\x010" in found[7].body
+
+
+# Readers that stop
+
+
+SMALL = struct.pack(">HI", 4, 50_000)
+LARGE = struct.pack(">HI", 4, 2**31 - 1)
+
+
+@pytest.mark.parametrize("window", [SMALL, LARGE], ids=["its window is full", "it does not read"])
+async def test_a_reader_that_stops_costs_a_position(server: ServerProcess, window: bytes) -> None:
+    async with rpcs_to(f"127.0.0.1:{server.port}") as rpcs:
+        warm = {"messageId": "warm", "role": "ROLE_USER", "parts": [{"text": f"pour {POURED}"}]}
+        await rpcs.call("SendMessage", {"message": warm, "configuration": {"historyLength": 0}})
+        before = server.memory() or 0
+        reader, writer = await greeted(server.port, window)
+        writer.write(frame(WINDOW, 0, 0, struct.pack(">I", 2**31 - 65_536)))
+        writer.write(
+            sending(1, f"pour {POURED}", f"poured-{len(window)}", a2a_extensions=RESUME_URI)
+        )
+        data, task_id = b"", ""
+        while not task_id:
+            one = await next_frame(reader)
+            data += one.body if one.kind == DATA else b""
+            if events := whole(data):
+                task_id = rpcs.event(events[0])["task"]["id"]
+        most = 0
+
+        async def is_completed() -> bool:
+            nonlocal most
+            found = await rpcs.call("ListTasks", {"pageSize": 1, "historyLength": 0})
+            most = max(most, server.memory() or 0)
+            return found["tasks"][0]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+        # The agent was done although nobody read, and what it said is not in memory.
+        await eventually(is_completed)
+        assert most - before < POURED * MEGABYTE / 2
+        # What was on its way is all that comes, and the rest comes by position.
+        last = rpcs.event(whole(data)[-1]).get("position", 0)
+        assert 0 < last < POURED * 256
+        writer.close()
+        metadata = (("a2a-extensions", RESUME_URI), ("last-event-id", str(last)))
+        seen = [
+            rpcs.event(one)["position"]
+            async for one in rpcs.stream("SubscribeToTask", {"id": task_id}, metadata)
+        ]
+        assert seen == list(range(last + 1, seen[-1] + 1))
+
+
+def whole(data: bytes) -> list[bytes]:
+    """Return the whole messages among framed ones."""
+    found: list[bytes] = []
+    at = 0
+    while at + 5 <= len(data):
+        end = at + 5 + int.from_bytes(data[at + 1 : at + 5])
+        if end > len(data):
+            break
+        found.append(data[at + 5 : end])
+        at = end
+    return found
+
+
+async def test_a_connection_that_says_nothing_is_hung_up_on(server: ServerProcess) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    from dragoman.http.grpc.front import PREFACE
+
+    writer.write(PREFACE)
+    # Settings are owed; the server waits some seconds for them.
+    assert (await within(until_end(reader)))[-1].kind == GOAWAY
+    writer.close()

@@ -1,0 +1,57 @@
+"""A process that an operator drains ends in good order, and the others go on."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+from harness.processes import running
+from harness.serving import message
+from harness.waiting import WAIT, eventually
+
+AGENT = """
+from dragoman import Agent
+
+agent = Agent("Echo", "Says what you said.")
+
+
+@agent.skill
+async def say(text: str) -> str:
+    return text
+"""
+PROCESSES = "/api/v1/console/processes"
+
+
+async def test_one_of_two_workers_is_drained_and_replaced_while_callers_are_served(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "echo.py").write_text(AGENT)
+    options = ("--listen", "127.0.0.1:0", "--store", "tasks.db", "--workers", "2")
+    with running("serve", "echo.py", *options, cwd=tmp_path) as child:
+        child.ready()
+
+        async def call(verb: str, path: str, **more: Any) -> Any:
+            # A connection of its own: any of the workers takes it.
+            async with httpx.AsyncClient(base_url=child.url, timeout=WAIT, trust_env=False) as http:
+                answer = await http.request(verb, path, **more)
+                assert answer.status_code == 200, answer.text
+                return answer.json()
+
+        async def living() -> set[int]:
+            items = (await call("GET", PROCESSES))["items"]
+            return {one["number"] for one in items if one["state"] == "live"}
+
+        before = await living()
+        assert len(before) == 2
+        # Whichever of them is asked, one drains itself and the next one another.
+        for number in sorted(before):
+            assert (await call("POST", f"{PROCESSES}/{number}/drain"))["result"]
+
+            async def is_replaced(number: int = number) -> set[int] | None:
+                found = await living()
+                return found if number not in found and len(found) == 2 else None
+
+            assert await eventually(is_replaced)
+            await call("POST", "/message:send", json={"message": message("hello")})
+        assert not before & await living()
+        audit = (tmp_path / "tasks.db.audit.jsonl").read_text()
+        assert audit.count("console.process.drain") == 2

@@ -1,0 +1,79 @@
+"""A wire over a WebSocket: a peer that is silent is asked, and then taken for gone."""
+
+import asyncio
+from typing import Any
+
+from harness.clock import MovableLoop
+from websockets.client import ClientProtocol
+from websockets.frames import Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from dragoman.tunnels.websocket import ASK_AFTER, GONE_AFTER, WebSocketWire, server_wire
+
+UPGRADE = {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
+
+class Socket(asyncio.Transport):
+    """A connection that notes what is done with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.is_aborted = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+
+def wire_on(socket: Socket) -> WebSocketWire:
+    wire, _ = server_wire("/", UPGRADE)
+    wire.connection_made(socket)
+    return wire
+
+
+def run(test: Any) -> None:
+    loop = MovableLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(test(loop))
+
+
+def pings(socket: Socket) -> int:
+    return socket.written.count(bytes([0x80 | Opcode.PING, 0]))
+
+
+def test_a_silent_peer_is_asked_and_then_taken_for_gone() -> None:
+    async def test(loop: MovableLoop) -> None:
+        socket = Socket()
+        wire_on(socket)
+        await loop.skip(ASK_AFTER - 1)
+        assert pings(socket) == 0
+        await loop.skip(1.5)
+        assert pings(socket) == 1
+        await loop.skip(ASK_AFTER)
+        assert not socket.is_aborted, "it has some seconds left"
+        await loop.skip(GONE_AFTER - 2 * ASK_AFTER)
+        assert socket.is_aborted
+
+    run(test)
+
+
+def test_a_peer_that_answers_is_not_gone() -> None:
+    async def test(loop: MovableLoop) -> None:
+        socket = Socket()
+        wire = wire_on(socket)
+        peer = ClientProtocol(parse_uri("ws://x/"), state=State.OPEN)
+        for _ in range(6):
+            await loop.skip(ASK_AFTER + 0.1)
+            peer.receive_data(bytes(socket.written))
+            socket.written.clear()
+            wire.data_received(b"".join(peer.data_to_send()))
+        assert not socket.is_aborted
+
+    run(test)
