@@ -177,6 +177,6 @@ class Judging:
 
 
 def _caller(owner: Principal) -> Caller:
-    """Return whom the copies of an owner's rollouts belong to: no one's credential says that, so
+    """Return whom the copies of an owner's rollouts belong to: no credential is of that name, so
     no caller's list has them, and they use no caller's quota."""
     return Caller(f"rollout:{owner.text}", authenticated=True)
