@@ -17,8 +17,9 @@ async def talk(text: str, turn: Turn) -> str | None:
             return "counted"
         case "pour":
             # Megabytes, as one artifact.
-            for _ in range(int(rest) * 256):
-                await turn.write("x" * 4096)
+            async with turn.artifact("poured") as artifact:
+                for _ in range(int(rest) * 256):
+                    await artifact.write("x" * 4096)
             return None
         case "hold":
             await asyncio.Event().wait()

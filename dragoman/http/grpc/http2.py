@@ -15,6 +15,7 @@ from dragoman.http.deadlines import (
     HANDSHAKE_SECONDS,
     HEAD_SECONDS,
     IDLE_SECONDS,
+    LINGER_SECONDS,
 )
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.frames import HEAD_BYTES, LARGEST_WINDOW, frame, number_frame
@@ -31,6 +32,7 @@ CONNECTION_WINDOW = 1024 * 1024
 # the answer may take.
 _ASK_AFTER, _ANSWER_WITHIN = 60.0, 20.0
 _LOOK_EVERY = 5.0
+_MOST_DISCARDED = 4 * 1024 * 1024
 # Bytes that may wait for a caller that does not read. What streams say waits for room.
 _MOST_UNTAKEN = 1024 * 1024
 # The purse: what is in it at most, what a second brings, and what a frame or an rpc of ours does.
@@ -229,7 +231,9 @@ class Http2Connection(ServedConnection):
         self._unread = 0
         self._is_greeted = False
         self._is_ending = False
+        # Nothing more is read, and so much was dropped since.
         self._is_over = False
+        self._discarded = 0
         now = self._loop.time()
         self._began_at = self._heard_at = self._busy_at = now
         self._asked_at = 0.0
@@ -259,6 +263,9 @@ class Http2Connection(ServedConnection):
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
+            self._discarded += len(data)
+            if self._discarded > _MOST_DISCARDED:
+                self.transport.abort()
             return
         self._heard_at = self._loop.time()
         if self._buffer:
@@ -339,8 +346,18 @@ class Http2Connection(ServedConnection):
         self.transport.close()
 
     def _fail(self, code: int) -> None:
+        """Send the caller away, and give it time to read why: what it has sent, and we have not
+        read, would take our last words back."""
         self._tell_end(code)
-        self.close()
+        if not self.transport.can_write_eof():
+            self.close()
+            return
+        self._is_over = True
+        for stream in list(self._streams.values()):
+            self._lose(stream)
+        self.transport.write_eof()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def _tell_end(self, code: int) -> None:
         body = frames.pack_number(self._last) + frames.pack_number(code)

@@ -10,17 +10,23 @@ import {
   JsonRpcTransportFactory,
   RestTransportFactory,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 
+const TRANSPORTS = {
+  jsonrpc: JsonRpcTransportFactory,
+  rest: RestTransportFactory,
+  grpc: GrpcTransportFactory,
+};
 const EACH_WITHIN = 60_000;
 const WHOLE = 'c0 c1 c2 c3 ';
 const [version, ...pairs] = process.argv.slice(2);
-const spoken = version.split('-')[0];
+const [spoken, carried] = version.split('-');
 const fetchCard = (url, init) =>
   fetch(url, { ...init, headers: { ...init?.headers, 'A2A-Version': spoken } });
 const legacyCompat = { enabled: spoken === '0.3' };
 const cardResolver = new DefaultAgentCardResolver({ fetchImpl: fetchCard, legacyCompat });
-const Transport = version.endsWith('jsonrpc') ? JsonRpcTransportFactory : RestTransportFactory;
-const factory = new ClientFactory({ transports: [new Transport({ legacyCompat })], cardResolver });
+const transports = [new TRANSPORTS[carried]({ legacyCompat })];
+const factory = new ClientFactory({ transports, cardResolver });
 
 const request = (words, { task = '', context = '', wait = true } = {}) => ({
   tenant: '',

@@ -31,6 +31,7 @@ LIBRARIES = [
     ("a2a-sdk==0.3.26", "0.3-rest"),
     ("a2a-js", "1.0-jsonrpc"),
     ("a2a-js", "1.0-rest"),
+    ("a2a-js", "1.0-grpc"),
     ("a2a-js", "0.3-jsonrpc"),
     (FASTA2A, "0.3-jsonrpc"),
 ]

@@ -20,8 +20,8 @@ from harness.frames import (
     next_frame,
     sending,
 )
-from harness.rpcs import rpcs_to, talking
-from harness.waiting import eventually, within
+from harness.rpcs import message, rpcs_to, talking
+from harness.waiting import eventually
 
 from dragoman.http.grpc.http2 import MOST_STREAMS, PURSE
 from dragoman.model.card import RESUME_URI
@@ -68,7 +68,7 @@ FLOODS = {
     ],
     "large headers": [
         frame(HEADERS, 4, 2 * n + 1, head("ListTasks") + b"\x00\x01a\x01b" * 2_000)
-        for n in range(1_000)
+        for n in range(200)
     ],
 }
 
@@ -171,13 +171,15 @@ LARGE = struct.pack(">HI", 4, 2**31 - 1)
 @pytest.mark.parametrize("window", [SMALL, LARGE], ids=["its window is full", "it does not read"])
 async def test_a_reader_that_stops_costs_a_position(server: ServerProcess, window: bytes) -> None:
     async with rpcs_to(f"127.0.0.1:{server.port}") as rpcs:
-        warm = {"messageId": "warm", "role": "ROLE_USER", "parts": [{"text": f"pour {POURED}"}]}
-        await rpcs.call("SendMessage", {"message": warm, "configuration": {"historyLength": 0}})
+        async for _ in rpcs.stream(
+            "SendStreamingMessage", message(f"pour {POURED}", f"warm-{window.hex()}")
+        ):
+            pass
         before = server.memory() or 0
         reader, writer = await greeted(server.port, window)
         writer.write(frame(WINDOW, 0, 0, struct.pack(">I", 2**31 - 65_536)))
         writer.write(
-            sending(1, f"pour {POURED}", f"poured-{len(window)}", a2a_extensions=RESUME_URI)
+            sending(1, f"pour {POURED}", f"poured-{window.hex()}", a2a_extensions=RESUME_URI)
         )
         data, task_id = b"", ""
         while not task_id:
@@ -201,11 +203,13 @@ async def test_a_reader_that_stops_costs_a_position(server: ServerProcess, windo
         assert 0 < last < POURED * 256
         writer.close()
         metadata = (("a2a-extensions", RESUME_URI), ("last-event-id", str(last)))
-        seen = [
-            rpcs.event(one)["position"]
+        rest = [
+            rpcs.event(one)
             async for one in rpcs.stream("SubscribeToTask", {"id": task_id}, metadata)
         ]
-        assert seen == list(range(last + 1, seen[-1] + 1))
+        # A stream begins with the task as it was where its reader goes on.
+        seen = [one["position"] for one in rest if "task" not in one]
+        assert seen == list(range(last + 1, last + 1 + len(seen))) and seen[-1] > POURED * 256
 
 
 def whole(data: bytes) -> list[bytes]:
@@ -219,13 +223,3 @@ def whole(data: bytes) -> list[bytes]:
         found.append(data[at + 5 : end])
         at = end
     return found
-
-
-async def test_a_connection_that_says_nothing_is_hung_up_on(server: ServerProcess) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    from dragoman.http.grpc.front import PREFACE
-
-    writer.write(PREFACE)
-    # Settings are owed; the server waits some seconds for them.
-    assert (await within(until_end(reader)))[-1].kind == GOAWAY
-    writer.close()
