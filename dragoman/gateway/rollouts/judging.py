@@ -61,7 +61,7 @@ class Judging:
         self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
     ) -> RolloutDefinition:
         copy = await self._copy(row, found, sample)
-        if not await self._has_ended(row, copy):
+        if not copy.status.state.is_resting:
             return found
         took, is_done = milliseconds(copy), copy.status.state is TaskState.COMPLETED
         found = found.seen_new(took, is_done=is_done)
@@ -94,7 +94,7 @@ class Judging:
             check = await self._begin(
                 row, found, found.check_agent, ops.SendMessage(message=message)
             )
-        if not await self._has_ended(row, check):
+        if not check.status.state.is_resting:
             return found
         agrees = verdict(check)
         if agrees is None:
@@ -154,14 +154,6 @@ class Judging:
         self._begun[sent.message.message_id] = reply.reading.task.id
         return reply.reading.task
 
-    async def _has_ended(self, row: RolloutRow, task: Task) -> bool:
-        """Tell whether nothing more comes of a task. One that asks back is canceled: no one answers
-        it."""
-        state = task.status.state
-        if state.is_interrupted:
-            await self._cancel(row.owner, task.id)
-        return state.is_resting
-
     def keep(self, open: Iterable[tuple[str, int]]) -> None:
         """Forget the tasks of all samples but these, by rollout and task."""
         names = {f"{kind}-{id}-{task}" for id, task in open for kind in ("shadow", "check")}
@@ -179,15 +171,12 @@ class Judging:
             page = await self.engine.answer(Call(operation=listed, caller=_caller(row.owner)))
             assert isinstance(page, TaskPage), "a list is answered with a page"
             for task in page.tasks:
-                await self._cancel(row.owner, task.reading.task.id)
-
-    async def _cancel(self, owner: Principal, task_id: TaskId) -> None:
-        operation = ops.CancelTask(task_id=task_id)
-        with contextlib.suppress(A2AError):
-            await self.engine.answer(Call(operation=operation, caller=_caller(owner)))
+                operation = ops.CancelTask(task_id=task.reading.task.id)
+                with contextlib.suppress(A2AError):
+                    await self.engine.answer(Call(operation=operation, caller=_caller(row.owner)))
 
 
 def _caller(owner: Principal) -> Caller:
-    """Return whom the copies of an owner's rollouts belong to: no one's credential says that, so
+    """Return whom the copies of an owner's rollouts belong to: no credential is of that name, so
     no caller's list has them, and they use no caller's quota."""
     return Caller(f"rollout:{owner.text}", authenticated=True)

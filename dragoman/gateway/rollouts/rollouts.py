@@ -154,8 +154,9 @@ class Rollouts:
             raise InvalidParams("is the agent itself", field=field)
         if found.price > agent.price:
             raise InvalidParams("costs more than the agent; callers agreed to less", field=field)
-        if any(is_joined(read_target(url).host) for url in (found.url, agent.url)):
-            raise InvalidParams("joins by itself, and has no address to promote", field=field)
+        for name, one in ((field, found), ("agentId", agent)):
+            if is_joined(read_target(one.url).host):
+                raise InvalidParams("joins by itself, and has no address to promote", field=name)
         return found
 
     def _own(self, owner: Principal, ref: str, field: str) -> Registered:

@@ -28,7 +28,7 @@ def before_call(context: Any, case: Any, **kwargs: Any) -> None:
     if label not in SPARED:
         parts = case.operation.path.removeprefix("/api/v1/").split("/")
         kind = {"agents": "agent", "trust": "agent", "tasks": "task", "workflows": "workflow"}
-        kind["disputes"] = "task"
+        kind |= {"disputes": "task", "rollouts": "rollout"}
         if "{id}" in parts and parts[0] in kind:
             case.path_parameters["id"] = IDS[kind[parts[0]]]
         if "{runId}" in parts:

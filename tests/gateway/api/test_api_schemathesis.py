@@ -35,6 +35,10 @@ NEVER_DONE = {
     "create_key",
     "revoke_key",
     "remove_agent",
+    # Of two agents, which the tool would have to tell apart; each rollout ends once.
+    "start_rollout",
+    "promote_rollout",
+    "roll_back_rollout",
     # Of the one task there is, only after it was disputed.
     "resolve_dispute",
 }
@@ -46,10 +50,17 @@ async def test_the_api_does_what_its_document_says(tmp_path: Path) -> None:
         definition = {"name": "a workflow", "steps": [step]}
         workflow = await site.ask("POST", "/workflows", definition, status=201)
         run = await site.ask("POST", f"/workflows/{workflow['id']}/execute", status=202)
+        versions = [
+            await site.ask("POST", "/agents", {"endpoint": site.agent_url, **more}, status=201)
+            for more in ({"repeatable": True}, {"isPaused": True})
+        ]
+        agent, candidate = (one["id"] for one in versions)
+        body = {"agentId": agent, "candidateId": candidate}
+        rollout = await site.ask("POST", "/rollouts", body, status=201)
         task = await site.make()
         await site.done(task["id"])
         ids = {"agent": site.agent, "url": site.agent_url, "task": task["id"]}
-        ids |= {"workflow": workflow["id"], "run": run["id"]}
+        ids |= {"workflow": workflow["id"], "run": run["id"], "rollout": rollout["id"]}
 
         done = await asyncio.to_thread(_run, tmp_path, site.url, ids)
         assert done.returncode == 0, _short(done.stdout + done.stderr)

@@ -16,11 +16,15 @@ from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
 from dragoman.errors import InvalidParams, NoAgentAvailable, PermissionDenied, StoreUnavailable
+from dragoman.gateway.delivery.forwarding import Forwarding
 from dragoman.gateway.registry.registration import AgentChanges, Secret
+from dragoman.gateway.rollouts import rollouts
 from dragoman.gateway.rollouts.definition import MOST_OPEN, NewRollout, RolloutRule
 from dragoman.gateway.routing.canaries import in_share
-from dragoman.model.identity import LOCAL, Principal
+from dragoman.model.identity import LOCAL, MessageId, Principal
+from dragoman.model.message import Message, Metadata, Part, Role
 from dragoman.model.money import MICRO
+from dragoman.model.operations import SendMessage
 from dragoman.stores.interface import Survey
 from tests.gateway.gateway_site import Restartable
 from tests.gateway.rollouts.greeters import OWNER, Greeter, Stage, stage, text_of, versions
@@ -250,6 +254,12 @@ async def test_how_answers_differ_is_counted_and_callers_see_none_of_it() -> Non
         assert await books.counted(site.agent.id) == (len(expected), 0)
         assert await books.counted(site.candidate.id) == (0, 0)
         assert len((await site.call("ListTasks", {}))["tasks"]) == len(expected)
+        await eventually(lambda: copies_have_ended(site))
+
+
+async def copies_have_ended(site: Stage) -> bool:
+    rows = await site.gateway.store.survey(Survey(limit=1000, agent="gateway.rollouts"))
+    return all(row.standing.state.is_terminal for row in rows)
 
 
 async def test_copies_that_are_too_many_are_dropped_and_counted() -> None:
@@ -267,11 +277,7 @@ async def test_copies_that_are_too_many_are_dropped_and_counted() -> None:
         ended = await site.found(id)
         assert (ended.figures.dropped, ended.figures.failed, ended.open) == (count, 0, [])
 
-        async def are_canceled() -> bool:
-            rows = await site.gateway.store.survey(Survey(limit=1000, agent="gateway.rollouts"))
-            return all(row.standing.state.is_terminal for row in rows)
-
-        await eventually(are_canceled)
+        await eventually(lambda: copies_have_ended(site))
         assert len(site.new.told) == 8
 
 
@@ -298,7 +304,7 @@ async def test_a_caller_cannot_say_where_its_copy_goes() -> None:
         id = await site.begin()
         for named in (site.agent.id, site.agent.name):
             sent = message("ann", metadata={"agentId": named, "race": 1, "timeoutSeconds": 900})
-            await site.send_message(sent)
+            await site.call("SendMessage", {"message": sent})
         await site.figures_when(id, lambda one: one.judged == 2)
         assert site.new.told == ["ann", "ann"] and site.old.told == ["ann", "ann"]
         assert await Books(site).counted(stranger.id) == (0, 0)
@@ -323,6 +329,62 @@ async def test_tasks_that_are_not_safe_to_repeat_are_not_copied() -> None:
         await site.greet("ann")
         await site.figures_when(id, lambda one: one.old.tasks == 1)
         assert (await site.found(id)).open == [] and site.new.told == []
+        await site.rollouts.roll_back(id, OWNER, "enough")
+        row = await site.rollouts.one(await begin_unsafe(site), None)
+        await site.greet("bob")
+        assert row is not None and site.old.told == ["ann", "bob"] and site.new.told == []
+
+
+async def begin_unsafe(site: Stage) -> str:
+    """Begin a canary, and withdraw what was declared of its agent."""
+    registry = site.gateway.registry
+    await registry.update(site.agent.id, AgentChanges(repeatable=True), OWNER)
+    id = await site.begin(mode="canary")
+    await registry.update(site.agent.id, AgentChanges(repeatable=False), OWNER)
+    return id
+
+
+async def test_an_end_by_its_owner_meanwhile_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage("memory:") as site:
+        may_answer, is_looking = asyncio.Event(), asyncio.Event()
+
+        async def slow(text: str, turn: Turn) -> str:
+            await may_answer.wait()
+            return text
+
+        site.new.answer = slow
+        id = await site.begin()
+        await site.greet("ann")
+        await site.figures_when(id, lambda _: site.new.told)
+        trust = site.gateway.store.accounting.trust
+        after = trust.after
+
+        async def ends_it(*given: Any) -> Any:
+            # By now the look has judged the copy, and has yet to write that.
+            if await copies_have_ended(site) and not is_looking.is_set():
+                is_looking.set()
+                await site.rollouts.roll_back(id, OWNER, "enough")
+            return await after(*given)
+
+        monkeypatch.setattr(trust, "after", ends_it)
+        may_answer.set()
+        await eventually(lambda: copies_have_ended(site))
+        await site.rollouts.sweep()
+        found = await site.found(id)
+        assert (found.state, found.figures.judged, found.figures.dropped) == ("rolledBack", 0, 1)
+
+
+async def test_tasks_of_other_agents_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "_READ", 2)
+    async with stage("memory:") as site, serving(Greeter("Stranger").agent) as third:
+        stranger = await site.register(third.url)
+        id = await site.begin()
+        for number in range(5):
+            path = f"/a2a/{stranger.name}"
+            await site.call("SendMessage", {"message": message(f"n{number}")}, path=path)
+        await site.greet("ann")
+        figures = await site.figures_when(id, lambda one: one.judged)
+        assert (figures.judged, figures.old.tasks) == (1, 1)
 
 
 # The owner's check
@@ -383,6 +445,18 @@ async def test_a_canary_does_its_share_alone_and_the_order_stays_the_agents(loca
         assert {one.order.agent for (one,) in orders} == {site.agent.id}
         assert {one.order.charged for (one,) in orders} == {MICRO}
         await books.check()
+
+
+async def test_a_task_of_an_agent_with_a_canary_is_on_disk_before_it_is_sent() -> None:
+    async with stage("memory:") as site:
+        forwarding = Forwarding(site.gateway.delivery)
+        sent = Message(MessageId("m"), Role.USER, [Part(text="ann")])
+        metadata: Metadata = {"agentId": site.agent.id}
+        operation = SendMessage(message=sent, metadata=metadata, wait=True)
+        await site.greet("warm up")
+        assert forwarding.plan(operation).may_begin_early
+        await site.begin(mode="canary", share=0.01)
+        assert not forwarding.plan(operation).may_begin_early
 
 
 async def test_a_canary_that_fails_gives_its_tasks_back_and_is_rolled_back() -> None:
@@ -488,6 +562,9 @@ async def test_only_agents_of_one_owner_that_are_safe_to_repeat_are_rolled_out()
         assert "safe to repeat" in str(await refused(agent_id=site.candidate.id))
         assert isinstance(await refused(LOCAL, agent_id=foreign.id), PermissionDenied)
         assert isinstance(await refused(agent_id="nobody"), NoAgentAvailable)
+        given: dict[str, Any] = {"card": site.candidate.card, "origins": [site.new.url]}
+        joined = await site.register("https://x.joined.invalid", OWNER.owner, **given)
+        assert "joins by itself" in str(await refused(candidate_id=joined.id))
         await site.gateway.registry.update(site.candidate.id, AgentChanges(price=1), OWNER)
         assert "costs more" in str(await refused())
         await site.gateway.registry.update(site.candidate.id, AgentChanges(price=0), OWNER)
