@@ -153,7 +153,6 @@ def in_place_of(agent: Registered, other: Registered) -> Registered:
         agent,
         url=other.url,
         replicas=other.replicas,
-        tunnels=other.tunnels,
         origins=other.origins,
         dialect=other.dialect,
         schemas=other.schemas,
