@@ -5,7 +5,8 @@ and one of 100,000 events. A page is asked for as a browser does, through the wh
 the median of the rounds, in processor time of the process (which other load on the machine changes
 least) and by the clock, and the bytes that go over the wire. What a first look costs, before
 anything is in memory, is told apart: that at the overview loads the templates and their libraries.
-Last is what open consoles cost: which share of a core they take while tasks arrive.
+Last is what open consoles cost: which share of a core they take while tasks arrive, and of the
+sends that a processor can do.
 """
 
 import argparse
@@ -163,20 +164,48 @@ async def busy(app: App, seconds: float) -> float:
     return (time.process_time() - processor) / (time.perf_counter() - clock)
 
 
-async def consoles(app: App, count: int, seconds: float) -> None:
-    """Print what open consoles cost, each with a page of its own."""
-    alone = await busy(app, seconds)
+async def sends(app: App, seconds: float) -> float:
+    """Send one task after the other; return how many there were for each second of processor."""
+    processor, clock, count = time.process_time(), time.perf_counter(), 0
+    service = app.site.service_of("agent")
+    assert service is not None, "it is served"
+    while time.perf_counter() - clock < seconds:
+        message = Message(MessageId(new_id()), Role.USER, [Part(text="hello")])
+        await service.answer(Call(operation=ops.SendMessage(message=message), caller=Caller()))
+        count += 1
+    return count / (time.process_time() - processor)
+
+
+@asynccontextmanager
+async def watched(app: App, count: int) -> AsyncGenerator[None]:
+    """Have consoles open, each with a page of its own; their first drawing is over."""
     paths = [
         f"page=/console/tasks%3Fsince=2000-01-01T00:00:{n % 60:02}.{n:03}Z" for n in range(count)
     ]
     looking = [asyncio.create_task(asked(app, "/console/live", path)) for path in paths]
     await asyncio.sleep(5)
-    watched = await busy(app, seconds)
+    yield
     for one in looking:
         one.cancel()
     await asyncio.gather(*looking, return_exceptions=True)
+
+
+async def consoles(app: App, count: int, seconds: float) -> None:
+    """Print what open consoles cost."""
+    alone = await busy(app, seconds)
+    async with watched(app, count):
+        with_them = await busy(app, seconds)
     print(f"{count} open consoles, each with a page of its own, while ten tasks a second arrive:")
-    print(f"{100 * (watched - alone):.1f} % of a core ({100 * alone:.1f} % without them)")
+    print(f"{100 * (with_them - alone):.1f} % of a core ({100 * alone:.1f} % without them)")
+    # In turns, since what else the machine does changes.
+    lost: list[float] = []
+    for _ in range(5):
+        free = await sends(app, seconds / 3)
+        async with watched(app, count):
+            lost.append(1 - await sends(app, seconds / 3) / free)
+    told = ", ".join(f"{100 * one:.1f}" for one in lost)
+    print("Sends one after the other, fewer for each second of processor by")
+    print(f"{100 * median(lost):.1f} % (median of {told})")
 
 
 def main(words: list[str]) -> int:

@@ -40,6 +40,17 @@ SLOW_STREAMS = 50
 SEEDED = 60
 _BATCH = 50_000
 
+# How many times a figure has to be that of a peer, at least.
+GOALS = {
+    "send/a2a-sdk-postgres": 12.0,
+    "send/a2a-sdk-cluster": 15.0,
+    "streams/a2a-sdk-postgres": 40.0,
+    "get/a2a-sdk-postgres": 4.0,
+}
+# What two replicas have to do of what one does, at least, and many stored tasks may cost of what
+# few do, at most.
+MORE_BY_TWO, MORE_FOR_MANY = 1.3, 1.3
+
 Figures = dict[str, Any]
 
 
@@ -365,11 +376,15 @@ def table(figures: Figures) -> str:
             used = f"server {row['cpu_us']:8.0f} us  PostgreSQL {row['postgres_us']:8.0f} us"
             rate = f"{row['per_second']:9.0f} /s"
             lines.append(f"{operation:8} {name:18} {rate}  {used}{cut}{wrong}")
-    lines += [f"{name:30} {ratio:6.1f} x" for name, ratio in ratios(figures).items()]
+    for name, ratio in ratios(figures).items():
+        goal = GOALS.get(name)
+        judged = "" if goal is None else _judged(f">= {goal:g}", is_met=ratio >= goal)
+        lines.append(f"{name:30} {ratio:6.1f} x{judged}")
     if two := figures.get("replicas"):
         lines.append(
             f"two replicas: {two['ratio']:.2f} x the sends for a processor second of the busiest; "
             f"{two['one']['per_second']:.0f} and {two['two']['per_second']:.0f} /s by the clock"
+            + _judged(f">= {MORE_BY_TWO:g}", is_met=two["ratio"] >= MORE_BY_TWO)
         )
     if stored := figures.get("stored"):
         for name in ("send", "get"):
@@ -377,8 +392,13 @@ def table(figures: Figures) -> str:
             lines.append(
                 f"{name} at {stored['many']:,} stored tasks: {row['many_us']:.0f} us, at "
                 f"{stored['few']:,}: {row['few_us']:.0f} us, {row['ratio']:.2f} x"
+                + _judged(f"<= {MORE_FOR_MANY:g}", is_met=row["ratio"] <= MORE_FOR_MANY)
             )
     return "\n".join(lines)
+
+
+def _judged(goal: str, *, is_met: bool) -> str:
+    return f"  goal {goal}: {'met' if is_met else 'NOT MET'}"
 
 
 async def measure(bench: PostgresBench, chosen: argparse.Namespace) -> None:
@@ -404,6 +424,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--only", default="compare,replicas,stored", help="with commas")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     chosen = parser.parse_args(words)
+    began = time.monotonic()
     chosen.only = chosen.only.split(",")
     with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as root:
         bench = PostgresBench(
@@ -412,6 +433,7 @@ def main(words: list[str]) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(measure(bench, chosen))
     print(table(bench.figures))
+    print(f"this run took {time.monotonic() - began:.0f} s")
     for note in bench.notes:
         print(note)
     if chosen.json:

@@ -14,7 +14,7 @@ for python in "$@"; do
     environment=$folder/$(basename "$python")
     "$python" -m venv "$environment"
     "$environment/bin/pip" install --quiet --disable-pip-version-check \
-        --constraint "$root/constraints.txt" "$wheel[console,grpc,jwt,nats,postgres,telemetry,yaml]"
+        --constraint "$root/constraints.txt" "$wheel[all]"
     cd "$environment"
     bin/dragoman serve "$root/examples/weather.py" --listen 127.0.0.1:0 --store memory: \
         >ready.txt 2>log.txt &

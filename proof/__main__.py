@@ -200,6 +200,7 @@ PROOFS: dict[str, Proof] = {
             _times("standbys", "How often to freeze the only standby (4)."),
             _times("clocks", "Kills of replicas whose clocks differ by an hour (6)."),
             _times("spenders", "Poor spenders on three gateways, sealers killed (20)."),
+            _times("operator", "How often to move a file to three replicas, and kill one (1)."),
             _times("cables", "How often to cut a replica off from PostgreSQL (20)."),
         ],
     ),

@@ -5,7 +5,7 @@ TYPE_CHECKING too: the picture is about what a module knows, not about when it i
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,11 +125,10 @@ def sources() -> dict[str, Path]:
     return {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def named(module: str, tree: ast.AST, *, package: bool, modules: Iterable[str]) -> set[str]:
+def named(module: str, tree: ast.AST, *, package: bool, modules: Collection[str]) -> set[str]:
     """Return the modules that a syntax tree imports.
 
     `from a import b` names the module `a.b` where there is one, and else something inside `a`."""
-    known = set(modules)
     full = "dragoman" if module == "dragoman" else f"dragoman.{module}"
     around = full.split(".") if package else full.split(".")[:-1]
     found: set[str] = set()
@@ -141,33 +140,41 @@ def named(module: str, tree: ast.AST, *, package: bool, modules: Iterable[str]) 
             origin = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
                 inner = f"{origin}.{alias.name}"
-                found.add(inner if inner.removeprefix("dragoman.") in known else origin)
+                found.add(inner if inner.removeprefix("dragoman.") in modules else origin)
     return found
 
 
-def imports_of(module: str, source: str, *, package: bool, modules: Iterable[str]) -> set[Import]:
+def of_ours(module: str, found: Iterable[str]) -> set[Import]:
     """Return what a module imports of ours."""
-    found = named(module, ast.parse(source), package=package, modules=modules)
     ours = {name for name in found if name == "dragoman" or name.startswith("dragoman.")}
     return {Import(module, name.removeprefix("dragoman.")) for name in ours} - {
         Import(module, module)
     }
 
 
+def imports_of(module: str, source: str, *, package: bool, modules: Collection[str]) -> set[Import]:
+    return of_ours(module, named(module, ast.parse(source), package=package, modules=modules))
+
+
 @pytest.fixture(scope="module")
-def imports() -> set[Import]:
+def names() -> dict[str, set[str]]:
+    """All that each module imports."""
     modules = sources()
     assert modules, "the package has no modules: this test looks in the wrong place"
     return {
-        found
-        for module, path in modules.items()
-        for found in imports_of(
+        module: named(
             module,
-            path.read_text(encoding="utf-8"),
+            ast.parse(path.read_text(encoding="utf-8")),
             package=path.name == "__init__.py",
-            modules=modules,
+            modules=modules.keys(),
         )
+        for module, path in modules.items()
     }
+
+
+@pytest.fixture(scope="module")
+def imports(names: dict[str, set[str]]) -> set[Import]:
+    return {one for module, found in names.items() for one in of_ours(module, found)}
 
 
 def rings(imports: Iterable[Import]) -> Iterator[list[str]]:
@@ -222,27 +229,21 @@ def test_there_is_no_ring(imports: set[Import]) -> None:
     assert list(rings(imports)) == []
 
 
-def test_only_the_wiring_and_the_tools_of_operators_know_sqlite() -> None:
-    modules = sources()
+def test_only_the_wiring_and_the_tools_of_operators_know_sqlite(names: dict[str, set[str]]) -> None:
     found: list[str] = []
-    for module, path in modules.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for name in named(module, tree, package=path.name == "__init__.py", modules=modules):
-            if within(name, ("apsw",)) and not within(module, ("stores",)):
-                found.append(f"{module} imports {name}")
-            if within(name, ("dragoman.stores.sqlite", "dragoman.stores.memory")) and not within(
-                module, PICKS_A_STORE
-            ):
-                found.append(f"{module} imports {name}")
+    for module, name in ((one, name) for one, several in names.items() for name in several):
+        if within(name, ("apsw",)) and not within(module, ("stores",)):
+            found.append(f"{module} imports {name}")
+        if within(name, ("dragoman.stores.sqlite", "dragoman.stores.memory")) and not within(
+            module, PICKS_A_STORE
+        ):
+            found.append(f"{module} imports {name}")
     assert sorted(found) == []
 
 
-def test_the_package_does_not_know_its_proofs() -> None:
+def test_the_package_does_not_know_its_proofs(names: dict[str, set[str]]) -> None:
     outside = ("proof", "bench", "tests", "examples")
-    modules = sources()
-    for module, path in modules.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        found = named(module, tree, package=path.name == "__init__.py", modules=modules)
+    for module, found in names.items():
         assert not [name for name in found if within(name, outside)], module
 
 

@@ -146,7 +146,7 @@ class Skill:
                 text_taken = True
                 value = message.text if named else _plain_value(message, parameter.takes)
                 if value is not None and (value or not named):
-                    arguments[parameter.name] = _convert(value, parameter.kind, field)
+                    arguments[parameter.name] = _whole(value, parameter, field)
             if parameter.is_required and parameter.name not in arguments:
                 raise InvalidParams(
                     f"has nothing for the argument {parameter.name}", field="message.parts"
@@ -281,6 +281,17 @@ def _plain_value(message: Message, takes: Takes) -> Any:
     if message.data is not None:
         return message.data
     return message.text or None
+
+
+def _whole(value: Any, parameter: Parameter, field: str) -> Any:
+    """Return what the message says as the argument. An object that is none was meant to name it."""
+    try:
+        return _convert(value, parameter.kind, field)
+    except InvalidParams as error:
+        if isinstance(value, dict) and error.field == field and "got `object`" in error.description:
+            reason = f"has no member {parameter.name}, the argument of the skill"
+            raise InvalidParams(reason, field="message.parts") from None
+        raise
 
 
 def _convert(value: Any, kind: Any, field: str) -> Any:

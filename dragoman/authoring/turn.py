@@ -135,7 +135,7 @@ class Turn(CredentialQuestioner):
             description=description,
             metadata=metadata or {},
         )
-        return ArtifactWriter(self._worker, chunk, append=append, last=last)
+        return ArtifactWriter(self._worker, chunk, append, last)
 
     @overload
     async def step(
@@ -259,16 +259,15 @@ class Turn(CredentialQuestioner):
         return agent_message(parts_of(content), context_id=self.context, metadata=metadata)
 
 
-class ArtifactWriter:
+class ArtifactWriter(msgspec.Struct, eq=False):
     """An artifact in the making: awaitable as a whole, or written chunk by chunk."""
 
-    def __init__(self, worker: Worker, first: Artifact, *, append: bool, last: bool) -> None:
-        self._worker = worker
-        self._artifact = first
-        self._append = append
-        self._last = last
-        self._is_begun = False
-        self._is_text = False
+    _worker: Worker
+    _artifact: Artifact
+    _append: bool
+    _last: bool
+    _is_begun: bool = False
+    _is_text: bool = False
 
     @property
     def id(self) -> str:

@@ -25,7 +25,7 @@ _HELP = ("-h", "--help")
 _FULL = "--all"
 _SAID = "dragoman.said"
 # Fixed, so that the bytes do not depend on who looks.
-WIDTH = 100
+WIDTH = 80
 # How options that take a file or a folder are shown.
 PATHS = frozenset({"<path>", "<file>", "<dir>", "<jwks|pem>", "<path|->", "<path|url>"})
 # A path is whatever bytes the system has for it; the name of a file that is sent is a text.

@@ -5,6 +5,7 @@ file that cannot be read is mentioned and no more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 # The global options that a short help names.
 _EVERYDAY = ("agent-card", "output", "timeout", "debug")
+# More options than this are not read: a short help explains the everyday ones and names the rest.
+_MOST = 30
+# fmt: off
+_USUAL = frozenset({
+    "--exec", "--mcp", "--listen", "--host", "--port", "--quiet", "--public-url", "--store",
+    "--tls-cert", "--tls-key", "--auth", "--auth-tokens", "--keys", "--public", "--workers",
+    "--reload", "--console", "--openai", "--log-level", "--help", "--version", "--no-demo",
+    "--no-console", "--data-dir", "--open", "--name", "--token", "--tag",
+})
+# fmt: on
 # What stands on a command line without a flag, as its usage shows it.
 _ARGUMENTS = {
     "[TEXT]": "What to say, in quotes.",
@@ -56,11 +67,16 @@ def write_help(
     subject.format_help_text(ctx, formatter)
     own: list[tuple[str, str]] = []
     shared: list[Option] = []
-    for parameter in subject.get_params(ctx):
+    rest: list[str] = []
+    parameters = subject.get_params(ctx)
+    is_long = not is_full and sum(_is_own(one) for one in parameters) > _MOST
+    for parameter in parameters:
         if isinstance(parameter, Option) and parameter.hidden:
             continue
         if isinstance(parameter, Option) and parameter.row is not None:
             shared.append(parameter)
+        elif isinstance(parameter, Option) and is_long and _USUAL.isdisjoint(parameter.opts):
+            rest.append(parameter.opts[0])
         elif isinstance(parameter, Option):
             own.append((parameter.shown, _own_help(parameter, ctx)))
         elif record := parameter.get_help_record(ctx):
@@ -69,6 +85,9 @@ def write_help(
     for title, rows in commands.items():
         _section(formatter, title, rows)
     _section(formatter, "Options", own)
+    if rest:
+        with formatter.section("More options"):
+            _write_words(formatter, f"{', '.join(rest)}: {ctx.command_path} --help --all")
     if is_full:
         rows = [(one.shown, _global_help(one, settings)) for one in shared]
         _section(formatter, "Global options", rows)
@@ -79,6 +98,17 @@ def write_help(
         _section(formatter, "In force here", [(line, "") for line in in_force])
     if settings.problems:
         _section(formatter, "Not read", [("", problem) for problem in settings.problems])
+
+
+def _write_words(formatter: click.HelpFormatter, text: str) -> None:
+    """Write a paragraph whose words stay whole, hyphens in them or not."""
+    indent = " " * formatter.current_indent
+    lines = wrap(text, formatter.width - len(indent), break_on_hyphens=False)
+    formatter.write("".join(f"{indent}{line}\n" for line in lines))
+
+
+def _is_own(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, Option) and parameter.row is None and not parameter.hidden
 
 
 def _section(formatter: click.HelpFormatter, title: str, rows: Iterable[tuple[str, str]]) -> None:

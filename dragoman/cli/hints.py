@@ -238,6 +238,9 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return command(run, "card", "get")
         case _ if _is_refused_id(error, run) and settings.task_id:
             return command(run, "task", "get", settings.task_id, "--debug")
+        case errors.InvalidParams() if re.match(r"message\.(parts|metadata)", error.public):
+            # The card says which skills there are and what they take.
+            return command(run, "card", "get")
         case errors.TaskNotFound() if "configId" in error.facts and run.task_id:
             # The task is there: it is the receiver that is not.
             return command(run, "task", "push-config", "list", run.task_id)

@@ -4,6 +4,7 @@ Its routes are public, since a visitor without a session is shown the form to si
 shows is asked for with the visitor's own credential (`api.py`), and refused there.
 """
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
@@ -62,6 +63,7 @@ class ConsolePart(AppPart):
         security = site.settings.security
         if "oidc" in site.settings.ways() and security.oidc_client_id:
             self._issuer = IssuerLogin(site, self._sessions)
+        self._is_loaded = False
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing
@@ -85,7 +87,12 @@ class ConsolePart(AppPart):
         below = request.path.removeprefix(PATH).rstrip("/") or "/"
         if below.startswith("/static/"):
             await _send_asset(request, below)
-        elif request.verb in ("GET", "HEAD"):
+            return
+        if not self._is_loaded:
+            # In a thread: it takes longer than any page, and no other request waits for it.
+            await asyncio.to_thread(_load_pages)
+            self._is_loaded = True
+        if request.verb in ("GET", "HEAD"):
             await self._visit(request, below)
         elif request.verb == "POST":
             await self._submit(request, below)
@@ -382,6 +389,13 @@ class ConsolePart(AppPart):
         await self.live.follow(
             request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
         )
+
+
+def _load_pages() -> None:
+    from dragoman.console import pages, rendering
+
+    assert pages.paths(), "there are pages"
+    rendering.load()
 
 
 async def _welcome(request: HttpRequest) -> None:

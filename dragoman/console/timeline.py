@@ -176,12 +176,13 @@ def _states(
 
 
 def _gaps(found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]) -> list[Shape]:
-    """Return the times between a process that left and the one that took over."""
+    """Return the times within which a process left, until another one took over. What it did
+    last may have no time of its own."""
     shapes: list[Shape] = []
     for (before, _), (at, one) in pairwise(found):
         if one["kind"] == "attempt" and at > before:
             took = (at - before).total_seconds()
-            text = f"no process worked on it for {seconds(took)}"
+            text = f"its process left within these {seconds(took)}; then another took over"
             lane = used.index("attempts")
             shapes.append(
                 Shape(lane, place(before), place(at) - place(before), "gap", text, is_gap=True)

@@ -82,11 +82,16 @@ class Following:
         if upto is None and head.standing.state.is_terminal:
             raise UnsupportedOperation("The task has ended; there is nothing to follow")
         reading = await self._reader.read(head, upto)
-        yield Opening(TaskReply(reading), is_reset=call.after is not None and upto is None)
-        if reading.task.status.state.is_terminal:
+        position, state = LogPosition.of(head, reading.seq), reading.task.status.state
+        opening = Opening(TaskReply(reading), is_reset=call.after is not None and upto is None)
+        # A stream may last for days: it does not keep the task that it began with.
+        del reading, head
+        yield opening
+        del opening
+        if state.is_terminal:
             return
-        log = self._live.get(head.scope, head.task_id)
-        shown = self.stream(LogPosition.of(head, reading.seq), call, log)
+        log = self._live.get(position.scope, position.task_id)
+        shown = self.stream(position, call, log)
         async with contextlib.aclosing(shown):
             async for batch in shown:
                 yield batch

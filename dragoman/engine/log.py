@@ -151,6 +151,9 @@ class LogIsFull(Exception):
 class TaskLog(msgspec.Struct, eq=False):
     """The log of one task, written by this process under its fence."""
 
+    # A struct would print its fields, and with them credentials and messages.
+    __repr__ = object.__repr__
+
     _store: Store
     _bell: Bell
     _limits: LogLimits

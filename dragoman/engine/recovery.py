@@ -205,6 +205,7 @@ class Recovery:
             counts=is_charged,
             suspected=is_suspected,
             caught=is_suspected and replay.turn_in == abs(held_by),
+            at=self._clock.now(),
         )
         log.emit(started)
         replay.apply(started)

@@ -3,7 +3,7 @@
 The registry says which processes have a tunnel of an agent. One that has none dials such a process,
 at the address where the agent reached it, and is given a tunnel whose streams lead on into the
 agent's. To everything else it is a tunnel as any other. Both processes know the secret of their
-store, and nobody else is let in.
+store, and no other caller is let in.
 """
 
 import asyncio

@@ -40,6 +40,34 @@ def head_lines(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | N
     return _LINES[status] + head
 
 
+class Flow(FlowControl):
+    """Whether a connection is read and written at present. Unlike uvicorn's, it makes what waits
+    for a slow reader when there is one: most connections never have it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.read_paused = self.write_paused = False
+        self._is_writable: asyncio.Event | None = None
+
+    async def drain(self) -> None:
+        """Wait until the reader has taken most of what was written."""
+        if self.write_paused:
+            if self._is_writable is None:
+                self._is_writable = asyncio.Event()
+            await self._is_writable.wait()
+
+    def pause_writing(self) -> None:
+        """The reader does not take what is written."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """The reader has taken most of it."""
+        self.write_paused = False
+        if self._is_writable is not None:
+            self._is_writable.set()
+            self._is_writable = None
+
+
 class AnswerTransport(Protocol):
     """A transport as an exchange uses it."""
 
@@ -71,6 +99,9 @@ class KnownRequest(Protocol):
 class Exchange(msgspec.Struct, eq=False):
     """One request and its answer."""
 
+    # A struct would print its fields, and with them credentials and messages.
+    __repr__ = object.__repr__
+
     scope: dict[str, Any]
     # What the connection and the app tell each other about this request.
     state: dict[str, Any]
@@ -85,8 +116,8 @@ class Exchange(msgspec.Struct, eq=False):
     keep_alive: bool = True
     waiting_for_100_continue: bool = False
     disconnected: bool = False
-    # Set when there is something to receive; made by the first that waits.
-    _news: asyncio.Event | None = None
+    # Set when there is something to receive, one for each that waits; None: none did so far.
+    _waiting: list[asyncio.Future[None]] | None = None
     response_started: bool = False
     response_complete: bool = False
     # Whether the answer is chunked, once that is known.
@@ -106,8 +137,13 @@ class Exchange(msgspec.Struct, eq=False):
     def wake(self) -> None:
         """There is something to receive: a piece, the end, that the caller is gone."""
         self._has_news = True
-        if self._news is not None:
-            self._news.set()
+        if self._waiting:
+            self._wake_all(self._waiting)
+
+    def _wake_all(self, waiting: list[asyncio.Future[None]]) -> None:
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def disconnect(self) -> None:
         """The caller is gone, or is treated as if it were."""
@@ -139,15 +175,24 @@ class Exchange(msgspec.Struct, eq=False):
         if not self._is_over:
             self.flow.resume_reading()
         while not (self._has_news or self._is_over):
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            await self._wait()
         if self._is_over:
             return {"type": "http.disconnect"}
         self._has_news = False
         body, self.body = self.body, b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def _wait(self) -> None:
+        """Wait until there is something to receive. Not by an event, which takes a kilobyte: every
+        open stream waits here for its reader to leave."""
+        if self._waiting is None:
+            self._waiting = []
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            self._waiting.remove(future)
 
     # The answer
 
@@ -199,8 +244,8 @@ class Exchange(msgspec.Struct, eq=False):
         self.response_started = True
         self.transport.write(answer)
         self.response_complete = self._has_news = True
-        if self._news is not None:
-            self._news.set()
+        if self._waiting:
+            self._wake_all(self._waiting)
         self._on_response()
         return True
 

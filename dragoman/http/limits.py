@@ -34,6 +34,9 @@ _SOME_SECONDS = 1.0
 class Room(msgspec.Struct, eq=False):
     """What one request takes of its caller's share; `leave` gives it back."""
 
+    # A struct would print its fields, and with them credentials and messages.
+    __repr__ = object.__repr__
+
     _limits: "CallerLimits"
     # What it counts for: a principal, or the address of callers without authentication.
     key: Who

@@ -24,7 +24,7 @@ from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
-from dragoman.http.exchange import Exchange, KnownRequest
+from dragoman.http.exchange import Exchange, Flow, KnownRequest
 from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
@@ -62,6 +62,9 @@ class SwitchedProtocol(asyncio.Protocol):
     """A protocol that a connection is given to; it says when the connection is gone."""
 
     on_lost: Callable[[Exception | None], None] | None
+
+
+_UNUSED: deque[Any] = deque(maxlen=0)
 
 
 class _EndOfReading(Exception):
@@ -106,6 +109,8 @@ class HttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        # The base class's own line of requests, which is not used here.
+        self.pipeline = _UNUSED
         self._all = connections
         self.address = ""
         self._extensions: dict[str, Any] | None = None
@@ -115,7 +120,7 @@ class HttpProtocol(HttpToolsProtocol):
         # The request that was read last, the one that is being answered, and those between them.
         self._exchange: Exchange | None = None
         self._running: Exchange | None = None
-        self._waiting: deque[Exchange] = deque()
+        self._waiting: list[Exchange] = []
         self._heads = KnownHeads(connections.known_heads)
         # Nothing more is read as a request; bytes that were dropped since.
         self._is_deaf = False
@@ -152,6 +157,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
         """A caller has connected, and shaken hands where there is TLS."""
         super().connection_made(transport)
+        self.flow = Flow(transport)
         self.address = self.client[0] if self.client else ""
         certificate: bytes | None = None
         if self.scheme == "https":
@@ -420,7 +426,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.expect_100_continue = b"expect" in seen and version == "1.1"
         if len(self._waiting) >= MAX_PIPELINED:
             # The last one that waits is the last one that is answered.
-            self._waiting[0].keep_alive = False
+            self._waiting[-1].keep_alive = False
             raise _EndOfReading
 
     def _is_plain(self) -> bool:
@@ -468,7 +474,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_asgi(exchange)
         else:
             self.flow.pause_reading()
-            self._waiting.appendleft(exchange)
+            self._waiting.append(exchange)
 
     def _head_key(self) -> bytes:
         """Return what the head that was read is known by; empty: it is not one to be known."""
@@ -555,7 +561,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self._bound_writing()
         elif self._waiting:
-            self._start_asgi(self._waiting.pop())
+            self._start_asgi(self._waiting.pop(0))
         elif self._last_refusal is not None:
             self._write_last(self._last_refusal)
         elif not self._is_deaf:
@@ -643,7 +649,7 @@ class HttpProtocol(HttpToolsProtocol):
             if exchange is self._running:
                 self._write_last(refused)
                 return
-            self._waiting.popleft()
+            self._waiting.pop()
         running = self._running
         if running is None or running.response_complete or running.disconnected:
             self._write_last(refused)

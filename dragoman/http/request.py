@@ -72,6 +72,9 @@ class Verdict:
 class HttpRequest(msgspec.Struct, eq=False):
     """One HTTP request; its body is read when it is asked for."""
 
+    # A struct would print its fields, and with them credentials and messages.
+    __repr__ = object.__repr__
+
     scope: Scope
     receive: sse.Receive
     send: sse.Send

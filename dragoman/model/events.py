@@ -61,6 +61,8 @@ class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     turn_in: int = 0
     # Whether the death came in its turn, though beside others: it is the likeliest cause.
     caught: bool = False
+    # When it was taken over, in milliseconds; 0: not recorded.
+    at: int = 0
 
 
 class TurnBegan(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

@@ -49,6 +49,12 @@ def response_id(task_id: str, context_id: str) -> str:
     return f"{_RESPONSE}{task_id}" if task_id else f"{_IN_CONTEXT}{context_id}"
 
 
+def task_of_response(id: str) -> str:
+    """Return the task of an answer by its id; empty: it has none."""
+    is_of_task = id.startswith(_RESPONSE) and not id.startswith(_IN_CONTEXT)
+    return id.removeprefix(_RESPONSE) if is_of_task else ""
+
+
 class Conversations:
     """The tasks of one caller at one agent."""
 

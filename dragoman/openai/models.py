@@ -61,6 +61,15 @@ class Models:
                 return model
         raise model_not_found(id)
 
+    def own_mounts(self, request: HttpRequest) -> list[AgentMount]:
+        """Return the agents whose tasks are in this process's store and may be what a request is
+        about: those that are registered with a gateway have theirs under the gateway."""
+        own = self._own(request)
+        if own is not None:
+            return [own]
+        mounts = self._site.agents_for(request.caller)
+        return [one for one in mounts if self._site.mounts.get(one.name) is one]
+
     def document(self, model: ChatModel) -> dict[str, Any]:
         """Return a model as it is listed."""
         agent = model.mount.agent

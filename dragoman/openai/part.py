@@ -4,7 +4,7 @@ service of an agent and back."""
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, is_id, new_id
 from dragoman.model.message import Message, Metadata, Role
 from dragoman.model.requests import INTERNAL_REQUESTED
+from dragoman.model.task import TaskState
 from dragoman.openai import chat_requests, response_requests
 from dragoman.openai.answers import ChatAnswer
 from dragoman.openai.chat_encoding import ChatEncoder
@@ -27,10 +28,12 @@ from dragoman.openai.errors import ChatError, refuse
 from dragoman.openai.models import ChatModel, Models
 from dragoman.openai.prompts import Prompt
 from dragoman.openai.response_encoding import ResponseEncoder
+from dragoman.openai.stored_responses import StoredResponses
 from dragoman.openai.writers import StreamedAnswer, WholeAnswer
 from dragoman.server.endpoints.event_stream import EventStreams
 from dragoman.server.endpoints.responder import Responder
 from dragoman.server.site import AppPart, Site
+from dragoman.service import Call, Opening, TaskReply
 from dragoman.transports import rest
 
 MODELS = "/v1/models"
@@ -47,7 +50,7 @@ class OpenAIPart(AppPart):
     """Serves agents to chat programs, where the setting `openai` is on."""
 
     def add_routes(self, site: Site) -> None:
-        """Serve the three paths; other paths below `/v1` are those of REST 0.3."""
+        """Serve its paths; other paths below `/v1` are those of REST 0.3."""
         settings = site.settings
         if not settings.server.openai:
             return
@@ -62,6 +65,11 @@ class OpenAIPart(AppPart):
         site.routes.add(CHAT, chat, Access.CALLER, BY_REQUEST)
         responses = self._answering(response_requests.decode, ResponseEncoder)
         site.routes.add(RESPONSES, responses, Access.CALLER, BY_REQUEST)
+        self._stored = StoredResponses(self._responder, self._models.own_mounts, RESPONSES)
+        site.routes.add(f"{RESPONSES}/*", self._show_response, Access.CALLER, BY_REQUEST)
+
+    async def _show_response(self, request: HttpRequest) -> None:
+        await self._refusing(request, self._stored.answer(request))
 
     async def _list_models(self, request: HttpRequest) -> None:
         if request.verb not in ("GET", "HEAD"):
@@ -86,19 +94,28 @@ class OpenAIPart(AppPart):
             if request.verb != "POST":
                 await request.refuse_verb("POST")
                 return
-            request.watched.binding = "openai"
-            try:
-                prompt = decode(await self._body(request), request.header(_CONVERSATION))
-                model = self._models.find(request, prompt.model)
-                await self._answer(request, prompt, model, encoder(prompt))
-            except ChatError as error:
-                await refuse(request, error)
-            except (Exception, asyncio.CancelledError) as error:
-                if request.is_answered:
-                    raise
-                await refuse(request, self._responder.public_error(request, error))
+            await self._refusing(request, self._answer_prompt(request, decode, encoder))
 
         return answer
+
+    async def _refusing(self, request: HttpRequest, answering: Awaitable[None]) -> None:
+        """Answer, with an error in the shape of that API if it comes to one."""
+        request.watched.binding = "openai"
+        try:
+            await answering
+        except ChatError as error:
+            await refuse(request, error)
+        except (Exception, asyncio.CancelledError) as error:
+            if request.is_answered:
+                raise
+            await refuse(request, self._responder.public_error(request, error))
+
+    async def _answer_prompt(
+        self, request: HttpRequest, decode: Decode, encoder: MakeEncoder
+    ) -> None:
+        prompt = decode(await self._body(request), request.header(_CONVERSATION))
+        model = self._models.find(request, prompt.model)
+        await self._answer(request, prompt, model, encoder(prompt))
 
     async def _body(self, request: HttpRequest) -> Any:
         check_type(request)
@@ -130,8 +147,31 @@ class OpenAIPart(AppPart):
         operation = msgspec.structs.replace(call.operation, message=sent)
         call = msgspec.structs.replace(call, operation=operation)
         answer = ChatAnswer(prompt.tools, place.shown)
+        if prompt.background:
+            await self._begin(request, call, answer, ResponseEncoder(prompt))
+            return
         kind = StreamedAnswer if prompt.stream else WholeAnswer
         await self._stream(request, call, V1_0, kind(request, answer, encoder))
+
+    async def _begin(
+        self, request: HttpRequest, call: Call, answer: ChatAnswer, encoder: ResponseEncoder
+    ) -> None:
+        """Begin a task, and answer with what it is so far: its caller comes back for the rest."""
+        sent = call.operation
+        assert isinstance(sent, ops.StreamMessage)
+        operation = ops.SendMessage(
+            tenant=sent.tenant, message=sent.message, metadata=sent.metadata, wait=False
+        )
+        begun = msgspec.structs.replace(call, operation=operation)
+        reply = await request.mount.service.answer(begun)
+        if isinstance(reply, TaskReply):
+            answer.take(Opening(reply))
+            state = reply.reading.task.status.state
+        else:
+            assert isinstance(reply, Message), "a send leads to a task or a message"
+            answer.take(reply)
+            state = TaskState.COMPLETED
+        await document(request, encoder.stored(answer, state))
 
 
 def _repeated_id(request: HttpRequest) -> MessageId | None:

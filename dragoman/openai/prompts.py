@@ -51,6 +51,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str = ""
     previous: str = ""
     user: str = ""
+    # Whether the caller comes back for the answer.
+    background: bool = False
     # Whether a stream is to tell the tokens that were used.
     include_usage: bool = False
     # The tools that its program executes, by name.
@@ -88,7 +90,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         """Return what an agent may read of the chat besides the message."""
         instructions = [one for one in self.messages[self.begins_at :] if one.role == "system"]
         earlier = [*self.messages[: self.begins_at], *instructions]
-        facts: dict[str, Any] = {"fingerprint": fingerprint(self.messages)}
+        facts: dict[str, Any] = {"fingerprint": fingerprint(self.messages), "model": self.model}
         if earlier:
             facts["messages"] = _latest(earlier)
         if self.tools:

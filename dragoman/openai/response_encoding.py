@@ -7,6 +7,7 @@ from typing import Any
 from dragoman.errors import A2AError
 from dragoman.model.identity import new_id
 from dragoman.model.record import encode
+from dragoman.model.task import TaskState
 from dragoman.openai.answers import ChatAnswer, ProgramCall, TextDelta
 from dragoman.openai.conversations import response_id
 from dragoman.openai.errors import ChatError, shape
@@ -66,6 +67,16 @@ class ResponseEncoder:
             return self._document("completed", output) | usage
         error = {"code": "server_error", "message": answer.problem.public}
         return self._document("failed", output) | usage | {"error": error}
+
+    def stored(self, answer: ChatAnswer, state: TaskState) -> dict[str, Any]:
+        """Return the response of a task that may not be done yet."""
+        found = self.whole(answer)
+        if state is TaskState.CANCELED:
+            return found | {"status": "cancelled", "error": None}
+        if answer.is_done:
+            return found
+        is_queued = state is TaskState.SUBMITTED
+        return found | {"status": "queued" if is_queued else "in_progress"}
 
     def _open_item(self) -> bytes:
         self._is_open = True
@@ -131,6 +142,7 @@ class ResponseEncoder:
             "instructions": None,
             "metadata": {},
             "previous_response_id": prompt.previous or None,
+            "background": prompt.background,
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [

@@ -30,8 +30,9 @@ _ROLES: dict[str, Role] = {
 def decode(value: Any, conversation: str | None) -> Prompt:
     """Return the prompt of a body; `conversation` is that of the header. Raises `InvalidParams`."""
     body = members(value, "body")
-    if flag(body, "background"):
-        raise InvalidParams("answers are given at once; leave it out", field="background")
+    stream, background = flag(body, "stream"), flag(body, "background")
+    if stream and background:
+        raise InvalidParams("is not streamed; retrieve it", field="background")
     given = body.get("input")
     if isinstance(given, str):
         messages = [ChatMessage("user", [Part(text=given)])]
@@ -46,7 +47,8 @@ def decode(value: Any, conversation: str | None) -> Prompt:
     return Prompt(
         model=model_of(body),
         messages=messages,
-        stream=flag(body, "stream"),
+        stream=stream,
+        background=background,
         conversation=conversation_of(body, conversation),
         previous=text_of(body, "previous_response_id"),
         user=text_of(body, "user") or text_of(body, "safety_identifier"),

@@ -145,7 +145,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(DRAIN_LOOK_EVERY)
             try:
-                # Of a process that is alone nobody else can ask it.
+                # A process that is alone is asked by no other.
                 is_asked = not store.knows_all and await drained.has(str(store.worker))
             except StoreUnavailable:
                 continue

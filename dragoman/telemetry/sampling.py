@@ -38,7 +38,7 @@ class SampledFigures(NamedTuple):
     ended: float
     failed: float
     running: float
-    # Tasks that wait for people: whoever knows the store says so.
+    # Tasks that wait for people: the operator API fills it in, from the store.
     waiting: float
     streams: float
     requests: float

@@ -362,7 +362,10 @@ class GatewayThings(Things):
 
 # What changes without a request.
 _UNSTEADY = frozenset(
-    {"last_seen_at", "last_heartbeat", "updated_at", "trust_score", "trust_components"}
+    {
+        *("last_seen_at", "last_heartbeat", "updated_at", "trust_score", "trust_components"),
+        *("performance", "retries_left"),
+    }
 )
 
 

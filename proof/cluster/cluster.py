@@ -20,10 +20,10 @@ import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.testing.servers import NatsServer, PostgresServer
-from proof.cluster import clocks, money, promises, replicas, servers, standby, wakeups
+from proof.cluster import clocks, money, operator, promises, replicas, servers, standby, wakeups
 from proof.cluster.namespaces import namespaces
 from proof.cluster.site import LEASE, REPLICAS, Site, open_site
-from proof.cluster.tally import Tally
+from proof.cluster.tally import Moved, Tally
 from proof.results import Progress, Result, Row, Spread, bound, silent, spread, workplace
 
 logger = logging.getLogger("proof")
@@ -124,6 +124,8 @@ class ClusterResult(Result, kw_only=True):
     lags: dict[str, Spread]
     # Requests whose outcome was not known; they were sent again.
     unknown: int
+    # A file that was moved to a database, and what its callers noticed.
+    moved: Moved | None = None
     # Sections that were not run to their end, and why.
     unfinished: dict[str, str] = msgspec.field(default_factory=dict[str, str])
 
@@ -136,6 +138,7 @@ class ClusterResult(Result, kw_only=True):
             *self._lags(),
             *self._money(),
             *self._promises(),
+            *([] if self.moved is None else [self.moved.row()]),
             *self._unfinished(),
         ]
 
@@ -306,6 +309,16 @@ async def _paid(run: Run, sections: list[tuple[Section, int]]) -> None:
             await money.spend(run.folder / "paid", run.seed, run.tally, count, run.progress)
 
 
+async def _moved(run: Run, sections: list[tuple[Section, int]]) -> None:
+    """A gateway on a file, which becomes three on a database."""
+    for section, count in sections:
+        async with run.section(section.name, count):
+            for n in range(count):
+                folder = run.folder / f"moved-{n}"
+                await operator.move_file(folder, run.seed, run.tally, run.progress)
+                run.tally.done["files moved"] += 1
+
+
 async def _paired(run: Run, sections: list[tuple[Section, int]]) -> None:
     """The same behind a primary with a synchronous standby."""
     folder = run.folder / "paired"
@@ -365,6 +378,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("standbys", _paired, None, 4, "The only standby frozen."),
     Section("clocks", _clocked, replicas.kill, 6, "Kills where clocks differ by an hour."),
     Section("spenders", _paid, None, 20, "Poor spenders on three gateways."),
+    Section("operator", _moved, None, 1, "A file moved to three replicas, one of them killed."),
     Section("cables", _cabled, replicas.cut, 20, "Replicas cut off from PostgreSQL."),
 )
 
@@ -426,6 +440,7 @@ async def prove(
         crowded={kind: spread(times) for kind, times in tally.crowded.items()},
         lags={way: spread(times) for way, times in tally.lags.items()},
         unknown=tally.unknown,
+        moved=tally.moved,
         unfinished=dict(tally.unfinished),
         findings=tally.findings,
     )

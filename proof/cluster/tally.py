@@ -5,14 +5,49 @@ from collections import Counter, defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import msgspec
+
 from proof.cluster.neighbours import Moment, share_of_others
 from proof.crash.checker import History, Verdict
+from proof.results import Row
 
 _TOLD = 20
 # Characters of a reason that are told.
 _REASON = 200
 # The share of all processors that others use, above which times say little about us.
 _CROWD = 0.2
+
+
+class Moved(msgspec.Struct):
+    """What became of a file, and what a caller noticed."""
+
+    tasks: int
+    rows: int
+    copy_seconds: float
+    # What the replicas told otherwise than the file did.
+    differences: int
+    # How often the reader of the stream connected again, for how long it saw nothing, and how many
+    # events it missed or had twice.
+    reconnects: int
+    silence: float
+    torn: int
+    # Questions that waited, and those whose answer did not end their task as it should.
+    questions: int
+    unanswered: int
+
+    def row(self) -> Row:
+        """Return the promise."""
+        figure = (
+            f"{self.tasks:,} tasks ({self.rows:,} rows) copied in {self.copy_seconds:.1f} s, "
+            f"{self.differences} differences; {self.reconnects} reconnect after "
+            f"{self.silence:.0f} ms, {self.torn} events missing or doubled; {self.unanswered} of "
+            f"{self.questions} questions not answered"
+        )
+        return Row(
+            "A file moved to three replicas, one killed: callers notice but a reconnect",
+            figure,
+            not (self.differences or self.torn or self.unanswered) and self.reconnects == 1,
+        )
 
 
 class Tally:
@@ -33,6 +68,7 @@ class Tally:
         self.lags: defaultdict[str, list[float]] = defaultdict(list)
         self.buried = 0
         self.promises = self.broken_promises = 0
+        self.moved: Moved | None = None
         self.findings: list[str] = []
         # Why sections were not run to their end.
         self.unfinished: dict[str, str] = {}

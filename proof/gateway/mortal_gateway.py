@@ -23,9 +23,9 @@ from dragoman.gateway.triggers import triggers
 from dragoman.gateway.triggers.triggers import Triggers
 from dragoman.model.clock import SystemClock
 
-# How much faster time passes for triggers: a minute, the shortest time of a schedule, is a fifth of
-# a second.
-SPEED = 300
+# How much faster time passes for triggers: a minute, the shortest time of a schedule, is half a
+# second. Faster, a busy machine would not keep up, and a step not be reached.
+SPEED = 120
 # Seconds in which a process dies that dies during a step.
 _DURING = 0.004
 Moment = Literal["before", "during", "after"]

@@ -2,7 +2,7 @@
 task, whatever is killed in between.
 
 Once with one process on a SQLite file, once with two on PostgreSQL. Each process is told at which
-step it is to die, and another is begun in its place. For schedules a minute passes in a fifth of a
+step it is to die, and another is begun in its place. For schedules a minute passes in half a
 second, posts are sent again until they are answered, and triggers are edited meanwhile. The agent
 that does the tasks is not hurt: what it was told is counted too.
 """
@@ -40,19 +40,19 @@ from proof.servers import Server
 
 # Steps of a run, by what is asked of store and engine, and how often it is asked before, at most.
 STEPS: dict[str, tuple[str, Moment, int]] = {
-    "before the duty is asked for": ("lead", "before", 8),
-    "with the duty": ("lead", "after", 8),
-    "before the look for what is due": ("due", "before", 8),
-    "between the look and the tasks": ("due", "after", 8),
+    "before the duty is asked for": ("lead", "before", 3),
+    "with the duty": ("lead", "after", 3),
+    "before the look for what is due": ("due", "before", 3),
+    "between the look and the tasks": ("due", "after", 3),
     "before a task": ("answer", "before", 4),
     "while a task is recorded": ("answer", "during", 4),
     "after a task, before the trigger has it": ("answer", "after", 4),
-    "before the due time moves on": ("change", "before", 4),
-    "while the due time moves on": ("change", "during", 4),
-    "after the due time moved on": ("change", "after", 4),
+    "before the due time moves on": ("change", "before", 3),
+    "while the due time moves on": ("change", "during", 3),
+    "after the due time moved on": ("change", "after", 3),
     "at any time": ("", "before", 0),
 }
-_SCHEDULES = 4
+_SCHEDULES = 3
 _MINUTE = 60_000
 # Seconds that a process lives which is killed at any time, and those between two posts and renames.
 _LIVES = (0.05, 1.5)

@@ -24,39 +24,21 @@ from dragoman.model.requests import (
     open_requests,
 )
 from dragoman.model.task import Task, TaskState
+from dragoman.testing.clock import ManualClock
 from tests.engine.engines import House, house_over, message
 
 S = TaskState
 
 
-class Hands:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = 1_000_000
-        self._moved: list[asyncio.Event] = []
-
-    def now(self) -> int:
-        return self.time
-
-    async def wait_until(self, at: int) -> None:
-        while self.time < at:
-            moved = asyncio.Event()
-            self._moved.append(moved)
-            await moved.wait()
-
-    def move(self, seconds: float) -> None:
-        self.time += int(seconds * 1000)
-        moved, self._moved = self._moved, []
-        for event in moved:
-            event.set()
+# What is asked and answered without a restart is the same over all of them.
+ONE_STORE = pytest.mark.parametrize("house", ["sqlite"], indirect=True)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
     database = await new_database(request) if request.param == "postgres" else ""
     house = house_over(request.param, tmp_path, database)
-    house.clock = Hands()
+    house.clock = ManualClock()
     yield house
     await house.stop()
 
@@ -85,6 +67,7 @@ def text(task: Task) -> str:
 # Shapes
 
 
+@ONE_STORE
 @pytest.mark.parametrize("said", ["b", "B ", "2"])
 async def test_a_choice_is_answered_by_its_text_or_its_number(house: House, said: str) -> None:
     async def work(text: str, turn: Turn) -> str:
@@ -114,6 +97,7 @@ async def test_what_is_no_choice_is_asked_again_with_the_reason(house: House) ->
     assert text(await house.send("a", task=task.id)) == "a"
 
 
+@ONE_STORE
 @pytest.mark.parametrize(("said", "is_so"), [("Yes", True), ("no", False), ("n", False)])
 async def test_a_confirmation_is_yes_or_no(house: House, said: str, is_so: bool) -> None:
     async def work(text: str, turn: Turn) -> str:
@@ -143,6 +127,7 @@ FORMS: list[Any] = [
 ]
 
 
+@ONE_STORE
 @pytest.mark.parametrize("form", FORMS, ids=["type", "schema"])
 async def test_a_form_is_filled_in_and_checked(house: House, form: Any) -> None:
     async def work(text: str, turn: Turn) -> str:
@@ -159,6 +144,7 @@ async def test_a_form_is_filled_in_and_checked(house: House, form: Any) -> None:
     assert text(await house.send(reply(task, (request, {"street": "Elm", "number": 3})))) == "Elm"
 
 
+@ONE_STORE
 async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         try:
@@ -180,6 +166,7 @@ async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(hous
     assert text(await house.send(failed)) == "The tool search has no answer: no net"
 
 
+@ONE_STORE
 async def test_what_fits_none_of_several_tools_is_for_the_one_that_is_left(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         one, two = await asyncio.gather(turn.tool("one", {}), turn.tool("two", {}))
@@ -192,6 +179,7 @@ async def test_what_fits_none_of_several_tools_is_for_the_one_that_is_left(house
     assert text(await house.send(reply(task, (first, "given")))) == "given said"
 
 
+@ONE_STORE
 async def test_what_fits_no_tool_at_all_begins_a_turn_with_its_own_arguments(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         if text != "x":
@@ -209,6 +197,7 @@ async def test_what_fits_no_tool_at_all_begins_a_turn_with_its_own_arguments(hou
     assert parts == ["a b", "then said"]
 
 
+@ONE_STORE
 async def test_a_bare_question_looks_as_ever_and_takes_a_result_by_the_id_of_its_message(
     house: House,
 ) -> None:
@@ -262,6 +251,7 @@ async def test_open_requests_are_all_shown_and_answered_in_any_order(
     assert text(await house.send("b", task=task.id)) == "L b S"
 
 
+@ONE_STORE
 async def test_each_wait_goes_on_with_its_own_answer(house: House) -> None:
     order: list[str] = []
     await house.start(many(order))
@@ -286,6 +276,7 @@ async def test_one_message_may_answer_several(house: House, restarts: bool) -> N
     assert text(await house.send(reply(task, (which, "a")))) == "L a S"
 
 
+@ONE_STORE
 async def test_a_stream_that_stops_at_a_question_has_all_of_them(house: House) -> None:
     await house.start(many())
     stream = await house.stream("go").rest()
@@ -293,6 +284,7 @@ async def test_a_stream_that_stops_at_a_question_has_all_of_them(house: House) -
     assert len(open_requests(last.status)) == 3  # type: ignore[union-attr]
 
 
+@ONE_STORE
 async def test_an_answer_that_comes_again_answers_nothing_else(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         one = await turn.choose("First?", ["a", "b"])
@@ -334,6 +326,7 @@ async def test_a_late_answer_begins_no_turn(house: House, restarts: bool) -> Non
     assert runs == ["go"] * (1 + restarts)
 
 
+@ONE_STORE
 async def test_an_answer_that_came_when_its_question_was_given_up_is_for_the_next(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,14 +362,14 @@ async def test_a_question_that_nobody_answers_in_time_fails_the_task(
         return (await turn.ask("Who?", timeout=300)).text
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(made(work))
     task = await house.send("go")
     await house.engine.sweep()
     assert (await house.get(task.id)).status.state is S.INPUT_REQUIRED
     if restarts:
         await house.die()
-    clock.move(301)
+    clock.move_to(clock.now() + 301_000)
     if restarts:
         await house.start(made(work))
     done = await house.reaches(task.id, S.FAILED)
@@ -394,14 +387,14 @@ async def test_code_may_go_on_without_an_answer(house: House, restarts: bool) ->
         return f"{await turn.choose('Which?', ['a', 'b'], timeout=20, default='b')}"
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(made(work))
     task = await house.send("go")
     assert asked(task)[0].due
     for seconds in (10, 20):
         if restarts:
             await house.die()
-        clock.move(seconds)
+        clock.move_to(clock.now() + seconds * 1000)
         if restarts:
             await house.start(made(work))
         if seconds == 10:
@@ -422,11 +415,11 @@ async def test_an_answer_in_time_ends_the_alarm(house: House) -> None:
         return f"{first.text} {(await turn.ask('Second?')).text}"
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(made(work))
     task = await house.send("go")
     await house.send("one", task=task.id)
-    clock.move(100)
+    clock.move_to(clock.now() + 100_000)
     await house.engine.sweep()
     await house.restart()
     assert (await house.store.overdue("tester", clock.now())) == []
@@ -441,11 +434,11 @@ async def test_the_deadline_of_a_task_ends_it_though_a_question_has_more_time(ho
         return (await turn.ask("Who?", timeout=100)).text
 
     clock = house.clock
-    assert isinstance(clock, Hands)
+    assert isinstance(clock, ManualClock)
     await house.start(agent)
     task = await house.send("go")
     await house.die()
-    clock.move(6)
+    clock.move_to(clock.now() + 6_000)
     await house.start(agent)
     done = await house.reaches(task.id, S.FAILED)
     assert done.status.message is not None
@@ -455,6 +448,7 @@ async def test_the_deadline_of_a_task_ends_it_though_a_question_has_more_time(ho
 # What else comes
 
 
+@ONE_STORE
 async def test_what_is_said_beside_a_request_leaves_it_open(house: House) -> None:
     gate = asyncio.Event()
 
@@ -481,6 +475,7 @@ async def test_what_is_said_beside_a_request_leaves_it_open(house: House) -> Non
     assert text(await house.send(reply(task, (request, "L")))) == "L"
 
 
+@ONE_STORE
 async def test_an_answer_by_id_is_no_argument_of_the_skill(house: House) -> None:
     """Two answers of one moment: the second comes while the code works on the first."""
 

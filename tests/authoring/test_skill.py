@@ -54,6 +54,16 @@ def shown(task: Any) -> Any:
     return artifact["parts"]
 
 
+async def test_an_object_that_does_not_name_the_only_argument_is_told_its_name() -> None:
+    async def count(to: int) -> str:
+        return str(to)
+
+    async with serving(made(count)) as site:
+        given = {"message": message("x") | {"parts": [{"data": {"too": 3}}]}}
+        refused = await site.refusal("SendMessage", given)
+    assert "message.parts: has no member to" in refused["message"]
+
+
 def raw(content: bytes, **more: Any) -> dict[str, Any]:
     return {"raw": base64.b64encode(content).decode(), **more}
 

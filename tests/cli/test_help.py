@@ -10,7 +10,7 @@ import click
 import pytest
 from harness.processes import run
 
-from dragoman.cli.main import cli
+from dragoman.cli.main import COMMANDS, cli
 from dragoman.cli.options import ROWS
 from tests.cli.command import inside
 
@@ -138,3 +138,14 @@ def test_help_names_the_variable_of_every_option_that_has_one(tmp_path: Path) ->
     text = " ".join(inside("send", "--help", "--all", cwd=tmp_path).stdout.split())
     for row in ROWS:
         assert not row.in_environment or row.variable in text, row.name
+
+
+def test_help_fits_80_columns_and_is_short_where_options_are_many(tmp_path: Path) -> None:
+    texts = {name: inside(name, "--help", cwd=tmp_path).stdout for name in COMMANDS}
+    for name, text in texts.items():
+        assert max(map(len, text.splitlines())) <= 80, name
+        assert len(text.splitlines()) <= 85, name
+    full = inside("serve", "--help", "--all", cwd=tmp_path).stdout
+    # What is not explained is named, and explained where all is.
+    assert "--jwt-issuer," in texts["serve"] and "$DRAGOMAN_JWT_ISSUER" not in texts["serve"]
+    assert "$DRAGOMAN_JWT_ISSUER" in full and "More options" not in full

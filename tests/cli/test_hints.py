@@ -101,6 +101,11 @@ SAME = "dragoman send -a host:1 hi"
         (errors.PushNotSupported(), "dragoman card get -a host:1"),
         (errors.TaskNotFound(), "dragoman task list -a host:1"),
         (errors.InternalError(), f"{SAME} --debug"),
+        (
+            errors.InvalidParams("is none", field="message.metadata.skillId"),
+            "dragoman card get -a host:1",
+        ),
+        (errors.InvalidParams("is wrong", field="page"), f"{SAME} --debug"),
     ],
 )
 def test_a_hint_is_the_whole_next_command(error: A2AError, line: str) -> None:

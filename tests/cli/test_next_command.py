@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 import pytest
-from cli.command import fields, inside
 
 from dragoman import errors
 from dragoman.cli.failures import Failure, explain
@@ -21,6 +20,7 @@ from dragoman.cli.main import cli
 from dragoman.cli.options import ROWS
 from dragoman.cli.sources import CommandSettings
 from dragoman.errors import A2AError, ConfigError
+from tests.cli.command import fields, inside
 
 PACKAGE = Path(__file__).parent.parent.parent / "dragoman"
 # What is typed besides ours.

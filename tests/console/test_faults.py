@@ -125,7 +125,7 @@ async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_ther
             others.moved_to = "/changer/elsewhere"
             hook = {"url": f"{others.url}/hook/secret", "id": "h"}
             await send(site.http, "steady", taskPushNotificationConfig=hook)
-            answers = await asyncio.gather(*(send(site.http, "steady") for _ in range(60)))
+            answers = await asyncio.gather(*(send(site.http, "steady") for _ in range(100)))
             assert [one for one in answers if one.status_code == 429]
 
             faults = {

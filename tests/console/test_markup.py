@@ -107,7 +107,7 @@ def test_a_timeline_shows_states_steps_and_the_gap_before_a_takeover() -> None:
         "completed",
     ]
     (gap,) = (shape for shape in drawing.shapes if shape.is_gap)
-    assert gap.title == "no process worked on it for 5.0 s"
+    assert gap.title == "its process left within these 5.0 s; then another took over"
     assert drawing.ticks[-1][1] == "10.0 s"
 
 

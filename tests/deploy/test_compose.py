@@ -1,7 +1,8 @@
 """`deploy/compose.yaml` and the Dockerfile name what exists: options, variables, files, metrics.
 
 No container is run here: there is no Docker. The recipe is linted, the commands are parsed by our
-own command line, and a gateway and an agent are run as processes with the settings of the file.
+own command line, and two replicas and an agent are run as processes with the settings of the file,
+on a database of the tests.
 """
 
 import re
@@ -11,11 +12,13 @@ from typing import Any
 import click
 import pytest
 import yaml
+from harness.databases import Databases
 from harness.processes import run, running
 
 from dragoman.cli.main import cli
 from dragoman.config import load_settings
 from dragoman.security.bearer_tokens import BearerTokens
+from dragoman.testing.processes import ServerProcess
 from tests.deploy.tools import DEPLOY, checker, prepared, said
 
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
@@ -111,8 +114,9 @@ async def test_the_tokens_that_compose_writes_are_taken(
 
 
 def test_an_agent_is_registered_and_called_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, databases: Databases
 ) -> None:
+    """On two replicas, whose folder is that of the volume: what one registers the other calls."""
     page = (DEPLOY.parent / "docs" / "deploying.md").read_text(encoding="utf-8")
     register, send = re.findall(
         r"^dragoman (agents register http://weather.*|send .*)$", page, re.M
@@ -120,31 +124,45 @@ def test_an_agent_is_registered_and_called_as_the_page_says(
     listen = ("--listen", "127.0.0.1:0")
     name, example, *_ = SERVICES["weather"]["command"]
     agent = (name, DEPLOY.parent / "examples" / Path(example).name, *listen, "--public")
-    settings = {
-        key: str(value)
-        for key, value in REPLICAS[0]["environment"].items()
-        # The database, the proxy and the public address are not there; the log is for machines.
-        if key in ("DRAGOMAN_DRAIN", "DRAGOMAN_LOG_FORMAT")
+    settings = {key: str(value) for key, value in REPLICAS[0]["environment"].items()} | {
+        # In the place of the network of the containers.
+        "DRAGOMAN_STORE": databases.make(),
+        "DRAGOMAN_PROXIES": "127.0.0.0/8",
+        "DRAGOMAN_ALLOW": "127.0.0.0/8",
+        "DRAGOMAN_AUTH_TOKENS": str(prepared(tmp_path, monkeypatch)),
+        "PGPASSWORD": "unused",
     }
-    # In the place of the network of the containers.
-    settings["DRAGOMAN_ALLOW"] = "127.0.0.0/8"
-    settings["DRAGOMAN_AUTH_TOKENS"] = str(prepared(tmp_path, monkeypatch))
-    gateway = ("gateway", *listen, "--store", tmp_path / "gateway.db")
+    # That of the proxy, which is not there.
+    del settings["DRAGOMAN_PUBLIC_URL"]
+    command, *_ = REPLICAS[0]["command"]
     with (
         running(*agent, "--store", tmp_path / "agent.db", cwd=tmp_path) as weather,
-        running(*gateway, cwd=tmp_path, env=settings) as child,
+        running(command, *listen, cwd=tmp_path, env=settings) as first,
     ):
-        places = {
-            "http://weather:8000": weather.ready(),
-            "localhost:8000": child.ready().removeprefix("http://"),
-        }
+        first.ready()
+        with running(command, *listen, cwd=tmp_path, env=settings) as second:
+            _register_and_send(register, send, tmp_path, weather, first, second)
 
-        def typed(line: str, *more: str) -> str:
-            for written, real in places.items():
-                line = line.replace(written, real)
-            done = run(*line.split(), *more, cwd=tmp_path, env={"A2ACLI_BEARER": "o" * 32})
-            assert done.returncode == 0, done.stderr
-            return done.stdout
 
-        typed(register, "--gateway", child.url)
-        assert "Sunny in Oslo" in typed(send)
+def _register_and_send(
+    register: str,
+    send: str,
+    folder: Path,
+    weather: ServerProcess,
+    first: ServerProcess,
+    second: ServerProcess,
+) -> None:
+    places = {
+        "http://weather:8000": weather.ready(),
+        "localhost:8000": second.ready().removeprefix("http://"),
+    }
+
+    def typed(line: str, *more: str) -> str:
+        for written, real in places.items():
+            line = line.replace(written, real)
+        done = run(*line.split(), *more, cwd=folder, env={"A2ACLI_BEARER": "o" * 32})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    typed(register, "--gateway", first.url)
+    assert "Sunny in Oslo" in typed(send)

@@ -1,9 +1,12 @@
 """Answers that are written at once, and what has to go by ASGI."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from harness.waiting import within
 
+from dragoman.http.exchange import Flow
 from tests.http.wire import HOST, guarding, post
 
 LENGTH = (b"content-length", b"2")
@@ -84,3 +87,44 @@ async def test_an_answer_to_head_is_not_written_at_once() -> None:
         await peer.send(post(b"1"))
         assert (await peer.answer()).body == b"ok"
     assert app.written == [False, True]
+
+
+async def test_who_waits_for_a_body_is_not_cut_off_with_another_who_does() -> None:
+    bodies: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        waiting = [asyncio.ensure_future(receive()) for _ in range(2)]
+        await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 200, "headers": [LENGTH]})
+        waiting[0].cancel()
+        bodies.append((await waiting[1])["body"])
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with guarding(app) as place, place.peer() as peer:
+        head, _, body = post(b"late").partition(b"\r\n\r\n")
+        await peer.send(head + b"\r\n\r\n")
+        # Its head is answered before the body comes.
+        assert (await peer.line()).startswith(b"HTTP/1.1 200")
+        await peer.send(body)
+        while await peer.line() != b"\r\n":
+            pass
+        await place.until(lambda: bodies)
+    assert bodies == [b"late"]
+
+
+async def test_a_writer_waits_while_its_reader_takes_nothing() -> None:
+    transport: Any = None
+    flow = Flow(transport)
+    await within(flow.drain())
+    flow.pause_writing()
+    waiting = [asyncio.ensure_future(flow.drain()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    flow.resume_writing()
+    await within(asyncio.gather(*waiting))
+    flow.pause_writing()
+    again = asyncio.ensure_future(flow.drain())
+    await asyncio.sleep(0)
+    assert not again.done()
+    flow.resume_writing()
+    await within(again)

@@ -49,7 +49,7 @@ async def test_the_paths_of_rest_0_3_are_as_they_were(tmp_path: Path) -> None:
             task = sent.json()["task"]["id"]
             read = await site.http.get(f"/v1/tasks/{task}")
             assert read.json()["id"] == task
-            others = ("/v1/card", "/v1/tasks/none", "/v1", "/v1/chat", "/v1/responses/x")
+            others = ("/v1/card", "/v1/tasks/none", "/v1", "/v1/chat")
             found = [await site.http.get(path) for path in others]
             answers.append([(one.status_code, one.text) for one in found])
     assert answers[0] == answers[1]
@@ -86,6 +86,14 @@ async def test_each_caller_has_its_own_models_and_tasks(via: Via, tmp_path: Path
                     model="concierge/book", input="Rome", previous_response_id=previous
                 )
             assert raised.value.code == "previous_response_not_found"
+        for act in (bob.responses.retrieve, bob.responses.cancel):
+            told: list[Any] = []
+            for id in (asked.id, "resp_" + "0" * 36):
+                with pytest.raises(openai.NotFoundError) as missing:
+                    await act(id)
+                told.append(str(missing.value.body).replace(id, "ID"))
+            assert told[0] == told[1]
+        assert (await ada.responses.retrieve(asked.id)).output_text == "Where to?"
         result: Any = [said("x"), {"role": "tool", "tool_call_id": call_id, "content": "rain"}]
         with pytest.raises(openai.BadRequestError) as raised:
             await bob.chat.completions.create(model="concierge/look", messages=result)
@@ -214,7 +222,7 @@ async def test_bad_requests_are_refused_in_the_shape_of_that_api(tmp_path: Path)
             {"model": "concierge"},
             {"model": "concierge", "input": [{"type": "item_reference"}]},
             {"model": "concierge", "input": [{"type": "function_call_output", "output": "x"}]},
-            {"model": "concierge", "input": "x", "background": True},
+            {"model": "concierge", "input": "x", "background": True, "stream": True},
         ):
             response = await site.http.post("/v1/responses", json=body)
             assert response.status_code == 400, body

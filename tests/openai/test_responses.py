@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from harness.waiting import eventually
 
 from tests.openai.chat_site import VIAS, ChatSite, chatting
 
@@ -91,3 +92,71 @@ async def test_pictures_reach_an_agent(site: ChatSite) -> None:
         model="concierge/measure", input=[{"role": "user", "content": content}]
     )
     assert found.output_text == '{"bytes":5,"text":"how large?"}'
+
+
+# Responses that were begun before
+
+
+async def test_a_response_is_read_again_as_it_was(site: ChatSite) -> None:
+    responses: Any = site.openai().responses
+    for model, more in (
+        ("concierge", {}),
+        ("concierge/book", {}),
+        ("concierge/look", {"tools": [TOOL]}),
+        ("concierge/fail", {}),
+    ):
+        first = await responses.create(model=model, input="tea", **more)
+        again = await responses.retrieve(first.id)
+        assert (again.id, again.status, again.model) == (first.id, first.status, model)
+        assert again.output_text == first.output_text
+        assert again.error == first.error
+        calls = [one.call_id for one in first.output if one.type == "function_call"]
+        assert [one.call_id for one in again.output if one.type == "function_call"] == calls
+        assert (len(calls) == 1) is (model == "concierge/look")
+
+
+async def test_a_response_in_the_background_is_come_back_for(site: ChatSite) -> None:
+    responses: Any = site.openai().responses
+    begun = await responses.create(model="concierge", input="good day", background=True)
+    assert begun.id.startswith("resp_") and begun.background
+
+    async def is_done() -> Any:
+        found = await responses.retrieve(begun.id)
+        return found if found.status == "completed" else None
+
+    assert (await eventually(is_done)).output_text == "You said: good day "
+    with pytest.raises(openai.BadRequestError) as raised:
+        await responses.create(model="concierge", input="x", background=True, stream=True)
+    assert raised.value.param == "background"
+
+
+async def test_a_response_in_the_background_is_canceled_once_and_for_all(site: ChatSite) -> None:
+    responses: Any = site.openai().responses
+    begun = await responses.create(model="concierge/wait", input="x", background=True)
+    assert begun.status in ("queued", "in_progress")
+    # The caller has left, and the work goes on.
+    await eventually(lambda: has_status(responses, begun.id, "in_progress"))
+    ended = await responses.cancel(begun.id)
+    assert (ended.id, ended.status) == (begun.id, "cancelled")
+    assert (await responses.cancel(begun.id)).status == "cancelled"
+    assert (await responses.retrieve(begun.id)).status == "cancelled"
+    done = await responses.create(model="concierge", input="x")
+    assert (await responses.cancel(done.id)).status == "completed"
+
+
+async def has_status(responses: Any, id: str, status: str) -> bool:
+    return (await responses.retrieve(id)).status == status
+
+
+async def test_a_response_that_is_not_there_is_told_so(site: ChatSite) -> None:
+    responses: Any = site.openai().responses
+    for id in ("resp_none", "resp_ctx_none", "none", "resp_" + "0" * 36, "resp_ä"):
+        for act in (responses.retrieve, responses.cancel):
+            with pytest.raises(openai.NotFoundError) as raised:
+                await act(id)
+            assert raised.value.code == "response_not_found"
+    done = await responses.create(model="concierge", input="x")
+    with pytest.raises(openai.BadRequestError):
+        await responses.retrieve(done.id, stream=True)
+    assert (await site.http.delete(f"/v1/responses/{done.id}")).status_code == 405
+    assert (await site.http.get(f"/v1/responses/{done.id}/cancel")).status_code == 405

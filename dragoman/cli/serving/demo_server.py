@@ -48,8 +48,9 @@ class _WithTables(Command):
     "--auth",
     type=click.Choice(_AUTH),
     default="none",
-    metavar=f"<{'|'.join(_AUTH)}>",
-    help="What callers have to show; the secret is demo-secret, the user and the client demo.",
+    metavar="<way>",
+    help=f"What callers have to show: {', '.join(_AUTH)}. The secret is demo-secret, the user and "
+    "the client demo.",
 )
 @option("--sign-key", default="", metavar="<path>", help="Private key that signs the card.")
 def demo_server(

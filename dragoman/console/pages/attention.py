@@ -191,13 +191,17 @@ async def _over_limits(visit: Visit) -> Found:
         Attention(
             "ask",
             "bar",
-            f"{name} is over its limit: refused {count} times in 15 min",
+            f"{name} is over its limit: refused {_times(count)} in 15 min",
             link("/system", act="rate.limited", who=name) + "#limits",
             "See what it asks for, and the limits",
         )
         for name, count in refusals.items()
     ]
     return _cut(found, "/system?act=rate.limited", "callers are over their limits")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 async def _inbox(visit: Visit) -> Found:

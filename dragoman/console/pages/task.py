@@ -10,7 +10,7 @@ from dragoman.console import content, dialect_views, markup, timeline
 from dragoman.console.api import ApiFailed
 from dragoman.console.forms import answer_forms, read_answer
 from dragoman.console.pages.agents import card_of
-from dragoman.console.pages.tasks import agent_names, rows
+from dragoman.console.pages.tasks import agent_names, row, rows
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 from dragoman.model.identity import new_id
 
@@ -163,10 +163,23 @@ async def tree(visit: Visit) -> Answer:
     """Draw the task among those that it gave to others."""
     context = await _begun(visit, "Tree")
     task_id = quote(visit.params["id"], safe="")
-    context["node"] = (await visit.api.get(f"/tasks/{task_id}/tree"))["top"]
+    context["node"] = _timed((await visit.api.get(f"/tasks/{task_id}/tree"))["top"])
     # Agents behind a gateway by their names.
     context["names"] = await agent_names(visit) if visit.me.get("hasRegistry") else {}
     return DrawnPage("task.html", _title(context), context, live=["task_head", "tree"])
+
+
+def _timed(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a task of a tree, and those below it, with what each took and cost as far as it is
+    known: of a call, or else of the task itself."""
+    task: dict[str, Any] = node.get("task") or {}
+    took = row(task)["took"] if task else None
+    return {
+        **node,
+        "seconds": node.get("seconds") or took,
+        "cost": node.get("cost") or task.get("cost"),
+        "children": [_timed(child) for child in node.get("children", [])],
+    }
 
 
 async def scrubber(visit: Visit) -> Answer:

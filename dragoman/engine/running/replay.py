@@ -94,6 +94,9 @@ class RecalledStep(NamedTuple):
 class Replay(msgspec.Struct, eq=False):
     """One task's progress. Fed with the events of a log, or with what happens now."""
 
+    # A struct would print its fields, and with them credentials and messages.
+    __repr__ = object.__repr__
+
     # The messages of the caller, in order: at first the one that the task begins with.
     messages: list[SendMessage]
     # Which message the present turn began with.

@@ -60,22 +60,17 @@ class BreakerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Breaker:
-    """The breaker of one agent.
-
-    With `is_probed`, an open circuit is tried by probes alone (`admit(is_probe=True)`), so that no
-    caller pays for the trial, for as long as there are probes."""
+    """The breaker of one agent."""
 
     def __init__(
         self,
         now: Callable[[], float] = time.monotonic,
         *,
-        is_probed: bool = False,
         changed: Callable[["Breaker"], None] | None = None,
     ) -> None:
         """`changed` hears of every time that it opens or closes by what was noted here."""
         self._now = now
         self._changed = changed
-        self._is_probed = is_probed
         self._outcomes = Window(now)
         self._failures = Window(now)
         # Failed connections since the last success.
@@ -101,15 +96,12 @@ class Breaker:
         """The seconds until a call may try the agent; 0: at once."""
         return max(0.0, self._try_at - self._now()) if self._try_at else 0.0
 
-    def admit(self, *, is_probe: bool = False) -> float:
+    def admit(self) -> float:
         """Return 0 if a call may go to the agent, else for how many seconds it may not."""
         if not self._try_at:
             return 0.0
         now = self._now()
-        # Where probes are due but none is sent, a caller tries.
-        is_left_to_probes = self._is_probed and not is_probe
-        try_at = self._try_at + (LONGEST if is_left_to_probes else 0.0)
-        if now < try_at:
+        if now < self._try_at:
             return max(_WHILE_TRYING, self._try_at - now)
         if now < self._trying_until:
             return _WHILE_TRYING

@@ -9,7 +9,7 @@ facts that were read, and decided again if they changed before it was recorded.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -173,22 +173,15 @@ class Ledger:
         return found or Balance()
 
     async def statement(
-        self,
-        owner: Principal,
-        *,
-        kind: str = "",
-        limit: int = 20,
-        offset: int = 0,
-        with_holds: bool = False,
+        self, owner: Principal, *, kind: str = "", limit: int = 20, offset: int = 0
     ) -> StatementPage:
         """Return a page of a principal's statement, the latest first; raises `InvalidParams`."""
-        known: Collection[str] = (*KINDS, *HOLDS) if with_holds else KINDS
-        if kind and kind not in known:
-            raise InvalidParams(f"must be one of {', '.join(known)}", field="type")
+        if kind and kind not in KINDS:
+            raise InvalidParams(f"must be one of {', '.join(KINDS)}", field="type")
         if not 1 <= limit <= MOST_LINES or not 0 <= offset < 1 << 40:
             raise InvalidParams(f"must be from 1 to {MOST_LINES}", field="limit")
         await self.balance(owner)
-        kinds = (kind,) if kind else known
+        kinds = (kind,) if kind else KINDS
         return await self.store.statement(owner.text, kinds, limit=limit, offset=offset)
 
     async def usage(self, owner: Principal, period: str = "30d") -> Usage:

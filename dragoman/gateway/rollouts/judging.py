@@ -189,5 +189,5 @@ class Judging:
 
 def _caller(owner: Principal) -> Caller:
     """Return whom the copies of an owner's rollouts belong to: no one's credential says that, so
-    they are in nobody's lists, and use nobody's quota."""
+    no caller's list has them, and they use no caller's quota."""
     return Caller(f"rollout:{owner.text}", authenticated=True)

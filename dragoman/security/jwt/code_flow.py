@@ -37,7 +37,7 @@ _ERROR = re.compile(r"[a-z_]{1,64}", re.ASCII)
 
 
 class SignInFailed(Exception):
-    """Nobody was signed in; the message may be shown to whoever tried."""
+    """The sign-in failed; the message may be shown to the person who tried."""
 
 
 class SignInAttempt(msgspec.Struct, frozen=True, array_like=True):

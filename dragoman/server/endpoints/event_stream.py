@@ -85,6 +85,7 @@ class EventStreams:
         try:
             # Waits for the first batch: a refusal is a plain error and not a broken stream.
             first = await anext(batches)
+            task_id = _task_in(first)
         except BaseException:
             self._streams.discard(stream)
             raise
@@ -92,6 +93,8 @@ class EventStreams:
             request.watched.responded(200)
             request.is_answered = True
             await writer.open(first, is_large=call.size > LARGE_BYTES)
+            # A stream may last for days: it does not keep the task that it began with.
+            del first
             reader = self._streams.reader(call.caller, request.mount.name)
             async for batch in batches:
                 size = await writer.write(batch)
@@ -105,12 +108,12 @@ class EventStreams:
             forgive_cancellation()
             is_left = stream.is_left and not self._streams.is_stopping
             if is_left and self._cancels:
-                await _cancel(service, call, first)
+                await _cancel(service, call, task_id)
         except Exception as error:
             figures.streams_cut.add("failed")
             request.watched.failed(error)
             public = error if isinstance(error, A2AError) else incident()
-            await writer.fail(public, _task_in(first))
+            await writer.fail(public, task_id)
         finally:
             stream.is_closed = True
             self._streams.discard(stream)
@@ -193,9 +196,8 @@ def _task_in(first: Batch) -> str:
     return first.reply.reading.task.id if isinstance(first, Opening) else ""
 
 
-async def _cancel(service: Service, call: Call, first: Batch) -> None:
+async def _cancel(service: Service, call: Call, task_id: str) -> None:
     """Cancel the task that a stream began with, because the caller that began it left."""
-    task_id = _task_in(first)
     if not task_id or not isinstance(call.operation, ops.StreamMessage):
         return
     operation = ops.CancelTask(task_id=TaskId(task_id), tenant=call.operation.tenant)

@@ -95,6 +95,8 @@ class JsonRpcEndpoint:
             jsonrpc.check_answerable(envelope)
             call = self._responder.call(request, operation, dialect)
             if operation.streams:
+                # A stream may last for days: it does not keep the text of its request.
+                del body, value, envelope
                 await self._stream(request, call, dialect, id)
                 return
             reply = await self._responder.reply(request, call, dialect)

@@ -76,6 +76,8 @@ async def read_store(ask: OperatorAsk) -> StoreFacts:
         kind=kind,
         bytes=size.used,
         free_bytes=size.free,
+        bytes_per_hour=ask.live.growth(),
+        schema=size.schema,
         is_almost_full=size.free is not None and size.free < _LITTLE_SPACE,
         tasks=sum(counts.values()),
         retain_seconds=settings.stores.retain_seconds,

@@ -72,7 +72,7 @@ _KINDS = {
     b"delegated": "delegated",
     b"eventDropped": "dropped",
 }
-_WITHOUT_TIME = frozenset({"artifact", "message", "step", "turn", "attempt", "trace", "scopes"})
+_WITHOUT_TIME = frozenset({"artifact", "message", "step", "turn", "trace", "scopes"})
 
 
 def kind_of(recorded: Recorded) -> str:
@@ -84,7 +84,7 @@ def _time_of(event: Event) -> str:
     match event:
         case Task() | StatusUpdate():
             return event.status.timestamp
-        case Delegated(at=at):
+        case Delegated(at=at) | AttemptStarted(at=at):
             return instant(at)
         case _:
             return ""
@@ -255,9 +255,12 @@ def _transitions(recorded: Recorded) -> list[TransitionItem]:
         case MessageAdded():
             more = {"text": event.message.text}
         case AttemptStarted():
-            more = {"text": f"attempt {event.attempt}"}
+            taken = "taken over from a process that left, " if event.at else ""
+            more = {"text": f"{taken}attempt {event.attempt}"}
         case StepRecorded():
-            more = {"text": f"{event.kind.value} {event.name}", "seconds": event.seconds}
+            kind = event.kind.value
+            named = event.name if kind in ("step", event.name) else f"{kind} {event.name}"
+            more = {"text": named, "seconds": event.seconds}
         case Delegated():
             more = {"agent": event.agent, "task_id": event.task_id, "seconds": event.seconds}
         case Forwarded():

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 
 from dragoman.model.task import INTERRUPTED
 from dragoman.server.operator.quiet import LastSign, QuietTasks, usual_milliseconds
@@ -21,6 +22,9 @@ LOOK_EVERY = 1.0
 _MOST_VIEWERS = 1000
 # Seconds after which a read of the same thing by the same caller is recorded again.
 _READ_AGAIN = 300.0
+# Seconds between two measures of the store, and how many are kept.
+_MEASURED_EVERY = 60.0
+_MEASURED = 15
 _MOST_READS = 10_000
 
 
@@ -33,6 +37,8 @@ class LiveFigures:
         self._quiet = QuietTasks(store)
         # By the minutes of which they are: when they were counted, and what came of it.
         self.top_lists: dict[int, tuple[float, TopLists]] = {}
+        # How large the store was in the last minutes.
+        self._sizes: deque[tuple[float, int]] = deque(maxlen=_MEASURED)
         self._chore: asyncio.Task[None] | None = None
         # When a read was recorded: who, what it did, and of what.
         self._reads: dict[tuple[str, ...], float] = {}
@@ -58,6 +64,7 @@ class LiveFigures:
                 # In a thread: it reads what other workers counted.
                 await asyncio.to_thread(self.ring.look, time.time_ns() // 1_000_000)
                 await self._count_waiting()
+                await self._measure()
             except Exception:
                 # Whatever it was: charts have a gap, and nothing else is wrong.
                 logger.exception("the figures could not be sampled")
@@ -68,6 +75,19 @@ class LiveFigures:
         waiting = sum(counts.get(state, 0) for state in INTERRUPTED)
         if self.ring.samples:
             self.ring.samples[-1] = self.ring.samples[-1]._replace(waiting=waiting)
+
+    async def _measure(self) -> None:
+        """Note how large the store is, once in a minute."""
+        now = asyncio.get_running_loop().time()
+        if not self._sizes or now - self._sizes[-1][0] >= _MEASURED_EVERY:
+            self._sizes.append((now, (await self._store.size()).used))
+
+    def growth(self) -> int | None:
+        """Return by how many bytes the store grows in an hour; None: that is not known yet."""
+        if len(self._sizes) < 2:
+            return None
+        (began, before), (ended, now) = self._sizes[0], self._sizes[-1]
+        return int((now - before) / (ended - began) * 3600)
 
     def is_first_read(self, *read: str) -> bool:
         """Tell whether such a read was not recorded lately. A page that is looked at is drawn anew

@@ -426,6 +426,10 @@ class StoreFacts(_Shape, frozen=True):
     # Left beside the file; null: that is not known here.
     free_bytes: int | None
     is_almost_full: bool
+    # By how many bytes it grows in an hour, as the last minutes tell; null: not known yet.
+    bytes_per_hour: int | None
+    # The last migration that was run on it; 0: it has none.
+    schema: int
     tasks: int
     # How long, and how many, finished tasks are kept.
     retain_seconds: int

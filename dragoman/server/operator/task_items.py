@@ -59,6 +59,33 @@ async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
     return found
 
 
+async def those_with(
+    store: Store, heads: Sequence[TaskRow], text: str
+) -> list[tuple[TaskRow, TaskTexts]]:
+    """Return those tasks that have a text, in small letters, with their texts. Most others are told
+    by the bytes of their first event, which are not decoded."""
+    chosen: list[TaskRow] = []
+    for begin in range(0, len(heads), _AT_ONCE):
+        some = heads[begin : begin + _AT_ONCE]
+        logs = await store.read_many([(head.number, 0) for head in some], limit=1)
+        chosen += [
+            head
+            for head, log in zip(some, logs, strict=True)
+            if head.standing.state in _WITH_REASON or not log or _may_have(log[0].body, text)
+        ]
+        # A file is read without waiting.
+        await asyncio.sleep(0)
+    texts = await texts_of(store, chosen)
+    return [pair for pair in zip(chosen, texts, strict=True) if pair[1].has(text)]
+
+
+def _may_have(body: bytes, text: str) -> bool:
+    """Tell whether an event may say a text. Beyond ASCII large and small letters are not as many
+    bytes, and what JSON escapes is not as it is typed."""
+    is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & {*text}
+    return not is_plain or not body.isascii() or text.encode() in body.lower()
+
+
 async def items_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskItem]:
     """Return tasks as lists show them."""
     texts = await texts_of(store, heads)

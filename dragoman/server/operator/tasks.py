@@ -27,15 +27,17 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import item_of, items_of, priced, texts_of
+from dragoman.server.operator.task_items import item_of, items_of, priced, those_with
 from dragoman.service import Call, TaskReply
 from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()
-# Tasks that are read for a text in one request, how many together, and for how many seconds.
+# Tasks that are read for a text in one request, how many together, and for how many seconds: by the
+# clock, and of the processor.
 _SEARCHED = 20_000
 _SEARCHED_AT_ONCE = 500
 _SEARCHED_SECONDS = 0.5
+_SEARCHED_PROCESSOR = 0.08
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Events at the beginning and at the end of a log that say how the task is doing.
 _FIRST = 20
@@ -107,6 +109,7 @@ async def _search(ask: OperatorAsk, pages: Pages, after: tuple[int, int] | None)
     query: TaskSearch = ask.query
     text, found = query.text.casefold(), list[TaskItem]()
     ends_at, searched = time.monotonic() + _SEARCHED_SECONDS, 0
+    spent_at = time.thread_time() + _SEARCHED_PROCESSOR
 
     def page(token: str) -> TaskItems:
         back_to = instant(after[0]) if after is not None else ""
@@ -116,16 +119,16 @@ async def _search(ask: OperatorAsk, pages: Pages, after: tuple[int, int] | None)
 
     for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
         heads = await _page(ask, _SEARCHED_AT_ONCE, after)
-        for head, texts in zip(heads, await texts_of(ask.store, heads), strict=True):
-            after = place_of(head)
-            searched += 1
-            if texts.has(text):
-                found.append(item_of(head, texts))
-                if len(found) == query.limit:
-                    return page(pages.token(after))
+        for head, texts in await those_with(ask.store, heads, text):
+            found.append(item_of(head, texts))
+            if len(found) == query.limit:
+                after = place_of(head)
+                return page(pages.token(after))
+        searched += len(heads)
+        after = place_of(heads[-1]) if heads else after
         if len(heads) < _SEARCHED_AT_ONCE:
             return page("")
-        if time.monotonic() > ends_at:
+        if time.monotonic() > ends_at or time.thread_time() > spent_at:
             break
     assert after is not None, "a full page was read"
     return page(pages.token(after))
@@ -152,7 +155,7 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
                 elif isinstance(event, DeadlineSet):
                     deadline = event.at
                 elif isinstance(event, Forwarded):
-                    why = event.why
+                    why = event.why or why
     return TaskView(
         task=item,
         is_ended=head.standing.state.is_terminal,

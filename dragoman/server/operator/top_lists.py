@@ -27,8 +27,9 @@ _BAD = frozenset({TaskState.FAILED, TaskState.REJECTED})
 
 @ENDPOINTS.add("GET", "/top", query=TopQuery, is_for_operators=True)
 async def read_top_lists(ask: OperatorAsk) -> TopLists:
-    """Read who and what there is most of among the latest tasks: at most 1,000 of the last
-    minutes."""
+    """Read who and what there is most of among the latest tasks.
+
+    At most 1,000 of the last minutes are counted."""
     query: TopQuery = ask.query
     now = time.monotonic()
     kept = ask.live.top_lists.get(query.minutes)

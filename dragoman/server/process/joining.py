@@ -122,12 +122,16 @@ class Joining:
         """Be connected to every process of the gateway, until cancelled or refused."""
         loop = asyncio.get_running_loop()
         pause, spare, absent_since = _SHORTEST_PAUSE, 0, loop.time()
+        told = ""
         while True:
             self._lost.clear()
             try:
                 is_new = await self._connect()
             except NotJoined as error:
-                logger.warning("%s; trying again", error)
+                if str(error) != told:
+                    # Once for each cause: it is tried several times a second.
+                    told = str(error)
+                    logger.warning("%s; trying again", error)
                 await asyncio.sleep(pause * (0.5 + random.random()))
                 is_short = loop.time() - absent_since < _RESTARTED_WITHIN
                 pause = min(2 * pause, _SHORT_PAUSE if is_short else _LONGEST_PAUSE)
@@ -140,7 +144,7 @@ class Joining:
                 logger.error("the gateway refuses the agent (%s); trying again", error)
                 await asyncio.sleep(_LONGEST_PAUSE)
                 continue
-            pause = _SHORTEST_PAUSE
+            pause, told = _SHORTEST_PAUSE, ""
             spare = 0 if is_new else spare + 1
             if self._workers - self._tunnels.keys() and spare < _MOST_SPARE:
                 # The next connection may lead to one that we have not met.

@@ -27,6 +27,8 @@ class StoreSize(NamedTuple):
     used: int
     # Left where it is; None: that is not known here.
     free: int | None
+    # The last migration that was run on it; 0: it has none.
+    schema: int = 0
 
 
 class Store(TaskStore, Leases, Bus, PushStore, Protocol):

@@ -111,7 +111,7 @@ class Connections:
         # One at a time makes the pool.
         self._making = asyncio.Lock()
         self._writer: Connection | None = None
-        # Connections that are being opened, and that nobody waits for any more.
+        # Connections that are being opened for a task that was cancelled meanwhile.
         self._unwanted: set[asyncio.Task[Connection]] = set()
         # Whether a pooler is known not to answer.
         self.is_silent = False
@@ -153,7 +153,7 @@ class Connections:
         writer = await self._connect(self._addresses.url)
         if not self._addresses.is_pooled:
             try:
-                # Bounded: nobody knows of it yet who could drop it.
+                # Bounded: what could drop it does not know of it yet.
                 await writer.execute(_NO_TIMEOUTS, timeout=CONNECT_WITHIN)
             except BaseException:
                 writer.terminate()
@@ -271,7 +271,7 @@ class Connections:
 
     async def _open_connection(self, url: str, **options: Any) -> Connection:
         """Open a connection. If its opener is cancelled, it is opened to its end and dropped:
-        asyncpg, called off at a certain moment, leaves an error behind that nobody can catch."""
+        asyncpg, called off at a certain moment, leaves an error behind that no task can catch."""
         connect = cast("Callable[..., Coroutine[Any, Any, Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
         opening = asyncio.get_running_loop().create_task(connect(url, **options))
         try:

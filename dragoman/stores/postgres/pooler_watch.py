@@ -42,7 +42,7 @@ class PoolerWatch:
                 if not is_silent:
                     self._connections.drop()
         except TimeoutError:
-            # Nobody is let in.
+            # No connection is let in.
             is_silent = True
             self._connections.drop()
         except OSError:

@@ -29,7 +29,7 @@ from dragoman.stores.postgres.pooler_watch import PoolerWatch
 from dragoman.stores.postgres.pruning import prune
 from dragoman.stores.postgres.pushes import PushRows
 from dragoman.stores.postgres.reads import TaskReads
-from dragoman.stores.postgres.schema import check_server, migrate
+from dragoman.stores.postgres.schema import check_server, latest, migrate
 from dragoman.stores.postgres.scopes import Scopes
 from dragoman.stores.postgres.seals import Seals
 from dragoman.stores.postgres.workers import GRACE, Workers
@@ -134,7 +134,7 @@ class PostgresStore(TaskReads, PushRows):
     async def size(self) -> StoreSize:
         """Return the bytes of the database; only its server knows what is left there."""
         ((used,),) = await self._rows("size")
-        return StoreSize(used, None)
+        return StoreSize(used, None, latest())
 
     async def broken(self) -> StoreBroken:
         """Wait until a newer release changed the schema. Nothing else is final: a server that is

@@ -52,6 +52,7 @@ from dragoman.stores.sqlite.schema import (
     connect,
     executor,
     migrate,
+    migrations,
     queries,
     run,
 )
@@ -535,4 +536,4 @@ def _size(path: Path) -> StoreSize:
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             used += path.with_name(path.name + suffix).stat().st_size
-    return StoreSize(used, shutil.disk_usage(path.parent).free)
+    return StoreSize(used, shutil.disk_usage(path.parent).free, migrations()[-1][0])

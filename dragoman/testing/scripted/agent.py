@@ -78,19 +78,14 @@ class SeenRequest(msgspec.Struct):
 class ScriptedAgent:
     """Follows a script. `requests` has all requests so far, `tasks` its tasks."""
 
-    def __init__(
-        self,
-        script: Script | Mapping[str, Any] | Path | str | None = None,
-        *,
-        mounts: Mapping[str, App] | None = None,
-    ) -> None:
+    def __init__(self, script: Script | Mapping[str, Any] | Path | str | None = None) -> None:
         self.script = _script(script)
         self.requests: list[SeenRequest] = []
         self._tasks = ScriptedTasks(self.script.tasks)
         self._rules = ScriptRules(self.script.rules)
         self._by_message: dict[str, Stage] = {}
         self._chance = random.Random(self.script.seed)
-        self._mounts = dict(mounts or {})
+        self._mounts: dict[str, App] = {}
         self._gate = Gate(self.script.access)
         if self.issuer is not None:
             self._mounts |= {ISSUER: self.issuer, METADATA: self.issuer}

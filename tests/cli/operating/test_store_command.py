@@ -91,6 +91,58 @@ def test_every_tool_looks_into_a_database(url: str, gateway: ServerProcess) -> N
     assert "servers run on this database, maybe on other machines" in refused
 
 
+# Words, and what the answer has: items that are there, or a result.
+_OF_A_STORE = (
+    ("tasks list", "items"),
+    ("tasks tail", "items"),
+    ("tasks show TASK --agent gateway", "status"),
+    ("tasks tree TASK", "children"),
+    ("ledger balance", "items"),
+    ("ledger statement", "items"),
+    ("ledger verify", "result"),
+    ("trust list", "items"),
+    ("trust show AGENT", "agentId"),
+    ("trust explain AGENT", "explanation"),
+    ("trust verify", "result"),
+    ("push secret", "secrets"),
+    ("inbox list", "items"),
+    ("keys list", "items"),
+)
+# The same of a gateway that runs elsewhere. Its webhooks and keys are on its console.
+_OF_A_GATEWAY = (
+    ("task list -a URL", "tasks"),
+    ("task get TASK -a URL", "status"),
+    ("credits balance --gateway URL", "available"),
+    ("credits statement --gateway URL", "items"),
+    ("trust show AGENT --gateway URL", "agentId"),
+    ("trust explain AGENT --gateway URL", "explanation"),
+    ("inbox list -a URL", "items"),
+)
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+def test_each_tool_works_on_each_store_and_at_a_gateway(
+    kind: str, databases: Databases, tmp_path: Path
+) -> None:
+    store = databases.make() if kind == "database" else str(tmp_path / "gateway.db")
+    key = shown("keys", "create", "--owner", "someone")["id"]
+    with running("up", "--listen", "127.0.0.1:0", "--store", store, cwd=tmp_path) as server:
+        there = server.ready()
+        sent = shown("send", "-a", there, HELLO)["task"]
+        asked = shown("send", "-a", there, "--data", '{"item": "tea"}', "--skill", "order")["task"]
+        assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        (agent,) = shown("trust", "list", "--store", store)["items"]
+        names = {"TASK": sent["id"], "AGENT": agent["agentName"], "URL": there}
+        # A caller has an account, and something on its statement, from when it asks for it.
+        for words, field in (*_OF_A_GATEWAY, *_OF_A_STORE):
+            typed = [names.get(word, word) for word in words.split()]
+            is_here = (words, field) in _OF_A_STORE
+            found = shown(*typed, *(("--store", store) if is_here else ()))
+            assert found[field], (words, found)
+        assert [one["id"] for one in shown("keys", "list", "--store", store)["items"]] == [key]
+        assert shown("push", "list", "--store", store)["items"] == []
+
+
 def test_a_question_of_a_task_in_a_database_is_answered_by_the_inbox(
     url: str, gateway: ServerProcess
 ) -> None:

@@ -62,6 +62,7 @@ def counting() -> Agent:
     return agent
 
 
+@pytest.mark.parametrize("house", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("skill", ["slices", "at_once", "threaded"])
 @pytest.mark.parametrize("count", [1, 2, 3, 40, 255, 256, 257, 300])
 @pytest.mark.usefixtures("for_long")

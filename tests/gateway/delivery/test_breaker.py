@@ -183,26 +183,6 @@ def test_an_agent_that_was_well_for_a_minute_is_forgiven(time: Clock, breaker: B
     assert breaker.admit() == 5
 
 
-def test_where_there_are_probes_callers_do_not_try_an_open_circuit(time: Clock) -> None:
-    breaker = Breaker(time, is_probed=True)
-    trip(breaker)
-    assert breaker.admit(is_probe=True) == 5
-    time.now += 6
-    assert breaker.admit() > 0
-    assert breaker.admit(is_probe=True) == 0
-    breaker.succeeded(breaker.era)
-    assert breaker.admit() == 0
-
-
-def test_callers_find_out_for_themselves_if_probes_never_come(time: Clock) -> None:
-    breaker = Breaker(time, is_probed=True)
-    trip(breaker)
-    time.now += 64
-    assert breaker.admit() > 0
-    time.now += 1
-    assert breaker.admit() == 0
-
-
 def test_operators_see_how_it_stands(time: Clock, breaker: Breaker) -> None:
     breaker.succeeded()
     breaker.failed()

@@ -32,6 +32,7 @@ async def test_a_store_tells_how_large_it_is(location: str) -> None:
         assert found["tasks"] == 1 and not found["isAlmostFull"]
         assert (found["bytes"] > 0) == (found["kind"] != "memory")
         assert (found["freeBytes"] is None) == (found["kind"] != "sqlite")
+        assert (found["schema"] > 0) == (found["kind"] != "memory")
         assert "@" not in found["name"]
 
 

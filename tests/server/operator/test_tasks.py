@@ -53,6 +53,10 @@ async def test_tasks_are_found_by_every_filter_and_by_text(location: str) -> Non
         assert await found(CHIEF) == [second]
         assert await found(CHIEF, tenant="other") == []
         assert await found(CHIEF, tenant="acme", owner="token:anna") == [second]
+        # Letters that are several in small, and what JSON escapes.
+        sized = await site.made('Größe "XL" \\ 7', ALICE)
+        for text in ("GRÖSSE", '"xl"', "\\", "xl"):
+            assert await found(text=text) == [sized], text
 
 
 async def test_a_search_goes_on_where_its_last_page_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,5 +353,4 @@ async def test_a_connection_whose_opening_is_called_off_leaves_no_error_behind(
     del opening
     gc.collect()
     assert reported == []
-
     assert not opener._unwanted
