@@ -105,7 +105,7 @@ class Engine:
         if self._code.required_extensions:
             self._check_extensions(call)
         operation = call.operation
-        scope = Scope.of(self._code.name, operation.tenant, call.caller)
+        scope = self._scope(call)
         try:
             # Most calls are one of these.
             if isinstance(operation, ops.SendMessage):

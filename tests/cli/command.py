@@ -70,7 +70,7 @@ def _inside(words: list[str], cwd: Path, env: Mapping[str, str]) -> Ended:
 
 def _check_hint(words: list[str], out: str, err: str) -> None:
     """Whatever goes wrong has the next command to type: here for every failure of every test."""
-    assert not re.search(r'"hint": ?null', out), (words, out)
+    assert not re.search(r'"error": .*"hint": ?null', out, re.DOTALL), (words, out)
     if re.search("^Error: ", err, re.MULTILINE):
         assert re.search("^Hint: .", err, re.MULTILINE), (words, err)
 

@@ -298,7 +298,7 @@ async def test_tasks_of_one_that_died_do_not_wait_for_each_others_logs(
     monkeypatch.setattr(b.store, "read", counted)
     await within(b.engine.sweep())
     await eventually(lambda: len(twins.runs) == 8)
-    assert most == (4 if b.store.is_far else 1)
+    assert (most > 1) == b.store.is_far
 
 
 @pytest.mark.parametrize("how", ["a message", "a cancel"])

@@ -100,22 +100,23 @@ def run_(run: Invocation, api: GatewayApi, workflow: str) -> None:
     from dragoman.cli.calling.send import check_delivery
 
     check_delivery(run)
-    next_command = api.command("workflows", "show", workflow)
+    begun: Any = None
     try:
         with budget(run):
             begun = api.ask("POST", _path(workflow, "execute"))
-            next_command = api.command("workflows", "show", workflow, begun["id"])
             if not run.settings.waits and not run.settings.stream:
                 _show(run, begun, _run_record)
-                run.out.note("Hint", next_command)
+                run.out.note("Hint", api.command("workflows", "show", workflow, begun["id"]))
                 return
             # Before waiting: an interrupt must not lose the id.
             run.out.note("Waiting", f"run {begun['id']} of workflow {workflow}")
             with ending_in_order():
                 found = api.poll(_path(workflow, "runs", begun["id"]), _Progress(run).see)
     except Failure as failure:
-        # The run goes on in the gateway.
-        failure.hint = failure.hint or next_command
+        if begun is not None:
+            # The run goes on in the gateway.
+            failure.hint = api.command("workflows", "show", workflow, begun["id"])
+        failure.hint = failure.hint or api.command("workflows", "show", workflow)
         raise
     if not run.settings.stream:
         _show(run, found, _run_record)

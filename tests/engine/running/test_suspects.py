@@ -200,13 +200,15 @@ async def test_a_suspect_that_outlives_its_time_is_alone_no_more(
     await house.start(crowd.agent, **settings)
     (task, _) = await begun(house, crowd, "a", "b")
     crowd.end("b")
+    suspects = [task]
     for _ in range(2):
-        await begun(house, crowd, "b2")
+        suspects += await begun(house, crowd, "b2")
         await dies(house, crowd, **settings)
     await eventually(lambda: not house.engine._live.isolation.is_on)
     await begun(house, crowd, "new")
-    alone = [event.alone_in != 0 for event in await events(house, task)]
-    assert any(alone) and not alone[-1]
+    alone = [[one.alone_in != 0 for one in await events(house, task)] for task in suspects]
+    # Which one has the first turn depends on whose log is read first.
+    assert any(any(turns) for turns in alone) and not any(turns[-1:] == [True] for turns in alone)
     # Beside another it is not charged.
     await dies(house, crowd, **settings)
     await eventually(lambda: "a" in crowd.under_way)

@@ -28,6 +28,7 @@ NEVER_DONE = {
     "describe",
     "payment_webhook",
     "accept_card",
+    "refuse_card",
     "refund_task",
     "cancel_run",
     "cancel_task",
