@@ -35,6 +35,7 @@ triggers = Group(
         "add": CommandPlace("gateway.triggers:add", "Make a trigger."),
         "list": CommandPlace("gateway.triggers:list_", "List your triggers, newest first."),
         "show": CommandPlace("gateway.triggers:show", "Show a trigger and what came of it."),
+        "update": CommandPlace("gateway.triggers:update", "Change a trigger."),
         "pause": CommandPlace("gateway.triggers:pause", "Turn a trigger off."),
         "resume": CommandPlace("gateway.triggers:resume", "Turn a trigger on again."),
         "run": CommandPlace("gateway.triggers:run_", "Begin a task of a trigger now."),
@@ -157,6 +158,56 @@ _COLUMNS = (
 def show(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Show a trigger, when it is due, and what came of it last."""
     _show(run, api.ask("GET", _path(trigger)))
+
+
+@command("update")
+@_TRIGGER
+@own("--name", default="", in_environment=False, metavar="<name>", help="Another name.")
+@own("--text", default="", in_environment=False, metavar="<text>", help="What the agent is told.")
+@own(
+    "--data",
+    default="",
+    in_environment=False,
+    metavar="<json>",
+    help="Data that the agent is told: JSON, a file, or - for stdin.",
+)
+@own("--cron", default="", in_environment=False, metavar="<expression>", help="When tasks begin.")
+@own("--zone", default="", in_environment=False, metavar="<zone>", help="The time zone of --cron.")
+@own(
+    "--missed",
+    type=click.Choice(["skip", "once", "all"]),
+    default=None,
+    in_environment=False,
+    metavar="<skip|once|all>",
+    help="What becomes of times that pass without the gateway.",
+)
+@asks_gateway(_NONE | {"VALIDATION_ERROR": "triggers update --help"})
+def update(
+    run: Invocation,
+    api: GatewayApi,
+    trigger: str,
+    name: str,
+    text: str,
+    data: str,
+    cron: str,
+    zone: str,
+    missed: str | None,
+) -> None:
+    """Change a trigger; what is not named stays. A time that is due already is not lost."""
+    body: dict[str, Any] = {}
+    for field, value in (("name", name), ("text", text)):
+        if value:
+            body[field] = value
+    if data:
+        body["data"] = read_json(run, data, "--data")
+    given = {"cron": cron, "zone": zone, "missed": missed}
+    plan = {field: value for field, value in given.items() if value}
+    if plan:
+        before: dict[str, Any] = api.ask("GET", _path(trigger)).get("schedule") or {}
+        body["schedule"] = {"cron": "", **before, **plan}
+    if not body:
+        raise usage("say what to change", remedy="--text <text>")
+    _show(run, api.ask("PATCH", _path(trigger), body))
 
 
 @command("pause")

@@ -70,6 +70,7 @@ _TABLE = [
     _row("/agents/{name}/remove", agent.remove, is_form=True),
     _row("/triggers", triggers.show),
     _row("/triggers", triggers.create, is_form=True),
+    _row("/triggers/{id}/change", triggers.change, is_form=True),
     _row("/triggers/{id}/pause", triggers.pause, is_form=True),
     _row("/triggers/{id}/resume", triggers.resume, is_form=True),
     _row("/triggers/{id}/run", triggers.run, is_form=True),

@@ -8,11 +8,15 @@ from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 _PAGE = 50
 # What a form says of a new trigger, kept if it is refused.
-_FIELDS = ("name", "agent", "text", "cron", "zone", "missed")
+_PLAN = ("cron", "zone", "missed")
+_FIELDS = ("name", "agent", "text", *_PLAN)
 
 
 async def show(visit: Visit) -> Answer:
-    """Draw the list, and the form for a new one."""
+    """Draw the list, and the form for a new one, or for one that is to be changed."""
+    if id := visit.query.get("change"):
+        found = await visit.api.gateway("GET", _path(id))
+        return await _drawn(visit, changing=found, said=found | found.get("schedule", {}))
     return await _drawn(visit)
 
 
@@ -54,7 +58,7 @@ async def create(visit: Visit) -> Answer:
     if visit.field("by") == "post":
         body["webhook"] = True
     else:
-        plan = {name: said[name] for name in ("cron", "zone", "missed") if said[name]}
+        plan = {name: said[name] for name in _PLAN if said[name]}
         body["schedule"] = {"cron": "", **plan}
     try:
         made = await visit.api.gateway("POST", "/triggers", body)
@@ -66,35 +70,50 @@ async def create(visit: Visit) -> Answer:
     return Redirect("/triggers", "Added.")
 
 
+async def change(visit: Visit) -> Answer:
+    """Change what it is called, what it says and when; its agent stays."""
+    path = _path(visit.params["id"])
+    found = await visit.api.gateway("GET", path)
+    said = {name: visit.field(name).strip() for name in _FIELDS}
+    body: dict[str, Any] = {name: said[name] for name in ("name", "text")}
+    if plan := found.get("schedule"):
+        body["schedule"] = plan | {name: said[name] for name in _PLAN if said[name]}
+    try:
+        await visit.api.gateway("PATCH", path, body)
+    except ApiFailed as error:
+        return await _drawn(visit, 422, problem=error.message, changing=found, said=said)
+    return Redirect("/triggers", "Changed.")
+
+
 async def replace_secret(visit: Visit) -> Answer:
     """Give a webhook another secret, and show it."""
-    made = await visit.api.gateway("POST", f"{_path(visit)}/secret")
+    made = await visit.api.gateway("POST", f"{_path(visit.params['id'])}/secret")
     return await _drawn(visit, made=_row(visit, made))
 
 
 async def pause(visit: Visit) -> Answer:
     """Have it begin no tasks."""
-    await visit.api.gateway("PATCH", _path(visit), {"enabled": False})
+    await visit.api.gateway("PATCH", _path(visit.params["id"]), {"enabled": False})
     return Redirect("/triggers", "Paused: it begins no tasks.")
 
 
 async def resume(visit: Visit) -> Answer:
     """Have it begin tasks again."""
-    await visit.api.gateway("PATCH", _path(visit), {"enabled": True})
+    await visit.api.gateway("PATCH", _path(visit.params["id"]), {"enabled": True})
     return Redirect("/triggers", "It begins tasks again.")
 
 
 async def run(visit: Visit) -> Answer:
     """Begin a task now, and go there."""
-    begun = await visit.api.gateway("POST", f"{_path(visit)}/run")
+    begun = await visit.api.gateway("POST", f"{_path(visit.params['id'])}/run")
     return Redirect(f"/tasks/{quote(begun['taskId'], safe='')}")
 
 
 async def remove(visit: Visit) -> Answer:
     """Remove it; its tasks stay."""
-    await visit.api.gateway("DELETE", _path(visit))
+    await visit.api.gateway("DELETE", _path(visit.params["id"]))
     return Redirect("/triggers", "Removed. The tasks that it began stay.")
 
 
-def _path(visit: Visit) -> str:
-    return f"/triggers/{quote(visit.params['id'], safe='')}"
+def _path(id: str) -> str:
+    return f"/triggers/{quote(id, safe='')}"

@@ -112,6 +112,20 @@ async def test_a_statement_is_read_in_pages_and_by_kind(shell: Shell) -> None:
         assert (await shell.type("credits", "statement", *words)).returncode == 2
 
 
+async def test_a_trigger_is_changed_and_what_is_not_named_stays(shell: Shell) -> None:
+    words = ("--cron", "0 9 * * *", "--zone", "Europe/Paris", "--name", "daily")
+    made = await shell.json("triggers", "add", shell.site.agent, "good morning", *words)
+    wanted = ("--cron", "30 8 * * *", "--text", "hello")
+    changed = await shell.json("triggers", "update", made["id"], *wanted)
+    assert (changed["name"], changed["text"]) == ("daily", "hello")
+    assert changed["schedule"] == {"cron": "30 8 * * *", "zone": "Europe/Paris", "missed": "once"}
+    assert changed["nextDueAt"] != made["nextDueAt"]
+    nothing = await shell.json("triggers", "update", made["id"], exit=2)
+    assert nothing["error"]["hint"].endswith("--text '<text>'")
+    wrong = (await shell.json("triggers", "update", made["id"], "--zone", "Mars", exit=1))["error"]
+    assert wrong["hint"] == "dragoman triggers update --help"
+
+
 async def test_credits_are_bought_at_the_address_that_is_printed(shell: Shell) -> None:
     offers = await shell.json("credits", "packages")
     names = [one["package"] for one in offers["items"]]
