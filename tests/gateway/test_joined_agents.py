@@ -377,7 +377,7 @@ class EndlessGateway(asyncio.Protocol):
         self._wire.connection_made(self._transport)
         self._wire.receiver = self
 
-    def received(self, _: bytes) -> None:
+    def received(self, message: bytes) -> None:
         EndlessGateway.count += 1
         number = EndlessGateway.count
         assert self._wire is not None

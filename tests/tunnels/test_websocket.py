@@ -94,7 +94,7 @@ def test_a_peer_that_answers_is_not_gone() -> None:
 
 
 def test_empty_pieces_of_a_message_do_not_add_up() -> None:
-    async def test(_: MovableLoop) -> None:
+    async def test(loop: MovableLoop) -> None:
         wire = wire_on(Socket())
         wire.receiver = heard = Heard()
         wire.data_received(Frame(Opcode.BINARY, b"a", fin=False).serialize(mask=True))
