@@ -5,7 +5,7 @@ Such a module has a class for its agent, with a method for each skill; here is w
 
 import hashlib
 import warnings
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -15,7 +15,7 @@ from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content
 from dragoman.client.requests import OnRequest
-from dragoman.client.streams.stream import Stream
+from dragoman.client.streams.stream import Shown, Stream
 from dragoman.client.sync import Iteration
 from dragoman.errors import InvalidAgentResponse
 from dragoman.model.card import SCHEMAS_URI, AgentCard
@@ -24,6 +24,8 @@ from dragoman.model.task import TaskState
 
 T = TypeVar("T")
 C = TypeVar("C", bound="TypedClient")
+# The events of a task, for code that is not async.
+Events = Iteration[Shown]
 # Characters of a skill's id that a sentence shows.
 _SHOWN = 64
 
@@ -192,7 +194,7 @@ class TypedSync(Generic[C]):
         """Wait for a call."""
         return self._sync.loop.run(coroutine)
 
-    def iterate(self, events: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, events: AsyncIterator[T]) -> Iteration[T]:
         """Return a stream as a plain iterator."""
         return Iteration(self._sync, events)
 

@@ -13,7 +13,7 @@ from dragoman.errors import (
     Overloaded,
     PermissionDenied,
     RateLimited,
-    StoreUnavailable,
+    StoreRefused,
 )
 from dragoman.gateway.joined_agents import JoinedAgents
 from dragoman.gateway.sibling_tunnels import PATH as SIBLINGS
@@ -113,10 +113,12 @@ class JoinEndpoint:
             workers = [
                 str(one.number) for one in await self._store.workers() if one.state == "live"
             ]
+        except (StoreRefused, Overloaded):
+            # Without a reason: it may try again.
+            joined.tunnel.wire.close("")
+            return
         except A2AError as error:
-            # Empty: it may try again.
-            is_ours = isinstance(error, StoreUnavailable | Overloaded)
-            joined.tunnel.wire.close("" if is_ours else error.public)
+            joined.tunnel.wire.close(error.public)
             return
         joined.host = self._agents.host_of(hello, joined.caller)
         if joined.tunnel.is_lost:

@@ -26,7 +26,7 @@ _IMPORTED = {
     "collections.abc": ("AsyncIterator", "Iterator"),
     "typing": ("Any", "ClassVar", "Literal", "NotRequired", "TypedDict"),
     "dragoman": ("Answer", "Stream"),
-    "dragoman.client.typed": ("Content", "TypedClient", "TypedSync"),
+    "dragoman.client.typed": ("Content", "Events", "TypedClient", "TypedSync"),
 }
 # What the class and its twin have already.
 _OWN = frozenset(
@@ -222,10 +222,13 @@ def _twin_class(agent: str, twin: str, methods: list[_Method], can_stream: bool)
         yield f"    def {one.declared(one.name)} -> {one.result or 'Answer'}:"
         yield docstring(one.about, "        ")
         yield f"        return self.run(self.agent.{one.name}({one.passed}))"
-        if can_stream and one.result == "str":
+        if can_stream:
+            kind, what = ("Events", "the events of the task")
+            if one.result == "str":
+                kind, what = ("Iterator[str]", "the text as it comes")
             yield ""
-            yield f"    def {one.declared(one.stream_name)} -> Iterator[str]:"
-            yield docstring(f"Return the text as it comes. {one.about}", "        ")
+            yield f"    def {one.declared(one.stream_name)} -> {kind}:"
+            yield docstring(f"Return {what}. {one.about}", "        ")
             yield f"        return self.iterate(self.agent.{one.stream_name}({one.passed}))"
 
 

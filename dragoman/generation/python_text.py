@@ -11,7 +11,7 @@ TAKEN = frozenset(
         *("self", "found", "super", "property", "print"),
         *("object", "type", "str", "int", "float", "bool", "bytes", "list", "dict", "tuple"),
         *("Any", "Literal", "NotRequired", "TypedDict", "ClassVar", "AsyncIterator", "Iterator"),
-        *("Answer", "Content", "Stream", "TypedClient", "TypedSync"),
+        *("Answer", "Content", "Events", "Stream", "TypedClient", "TypedSync"),
     ]
 )
 _WORD = re.compile(r"[A-Za-z0-9]+")

@@ -79,6 +79,9 @@ class ChatAnswer:
         self._tools = tools
         # In pieces: joined for each event, a long stream would cost the square of its length.
         self._shown = {id: [text] for id, text in (shown or {}).items()}
+        # Of artifacts that are produced again from their beginning: what was shown of them, and how
+        # much of it has come again.
+        self._again: dict[str, tuple[str, int]] = {}
         self._artifact = ""
         self._progress = ""
         self._pieces: list[str] = []
@@ -125,14 +128,34 @@ class ChatAnswer:
         shown = self._shown.setdefault(id, [])
         if append:
             shown.append(text)
+            text = self._unseen(id, text)
         else:
-            before, shown[:] = "".join(shown), [text]
+            before, _ = self._again.pop(id, ("".join(shown), 0))
+            shown[:] = [text]
+            if len(text) < len(before) and before.startswith(text):
+                # After a crash an agent begins anew, and what was said cannot be taken back.
+                self._again[id] = (before, len(text))
+                return []
             # The task so far, and not a piece of it.
             text = text.removeprefix(before)
         is_other = id != self._artifact
         if text:
             self._artifact = id
         return self._say(text, on_new_line=is_other)
+
+    def _unseen(self, id: str, text: str) -> str:
+        """Return what a further piece of an artifact adds to what was shown of it."""
+        if id not in self._again:
+            return text
+        before, place = self._again.pop(id)
+        if len(text) < len(before) - place and before.startswith(text, place):
+            self._again[id] = (before, place + len(text))
+            return ""
+        left = before[place:]
+        if text.startswith(left):
+            return text[len(left) :]
+        # It says something else this time.
+        return "\n" + before[:place] + text
 
     def _rest(self, status: TaskStatus) -> list[TextDelta]:
         said = _text(status.message.parts) if status.message is not None else ""

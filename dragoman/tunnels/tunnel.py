@@ -173,7 +173,7 @@ class TunnelStream(asyncio.Transport):
         self._is_waiting = False
         # What waits to be read, what the other end may still send, and what was read since it was
         # told.
-        self._unread: list[bytes] = []
+        self._unread = bytearray()
         self._window = WINDOW
         self._taken = 0
         self._is_paused = False
@@ -183,7 +183,7 @@ class TunnelStream(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         """Send bytes, or keep them until the other end takes them."""
-        if self._is_closing:
+        if self._is_closing or not data:
             return
         tunnel, size = self._tunnel, len(data)
         if not self._unsent and size <= LARGEST and size <= self._credit and not tunnel.is_full:
@@ -282,13 +282,17 @@ class TunnelStream(asyncio.Transport):
         if self._is_closing:
             return
         if self._is_paused or self._unread:
-            self._unread.append(data)
-        else:
+            self._unread += data
+        elif data:
             self._give(data)
 
     def _deliver(self) -> None:
-        while self._unread and self.is_reading():
-            self._give(self._unread.pop(0))
+        """Give the protocol what waits, as one piece: the other end chose how it was cut, and may
+        have cut it into bytes."""
+        if self._unread and self.is_reading():
+            data = bytes(self._unread)
+            self._unread.clear()
+            self._give(data)
 
     def _give(self, data: bytes) -> None:
         try:

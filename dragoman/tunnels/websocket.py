@@ -136,7 +136,9 @@ class WebSocketWire(asyncio.Protocol):
             if frame.opcode is Opcode.TEXT:
                 self.close("a tunnel has binary messages alone")
             return
-        self._pieces.append(bytes(frame.data))
+        if frame.data:
+            # Empty ones count for no limit of a message's size, and would add up.
+            self._pieces.append(bytes(frame.data))
         if frame.fin:
             message, self._pieces = b"".join(self._pieces), []
             self.receiver.received(message)

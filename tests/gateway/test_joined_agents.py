@@ -19,15 +19,16 @@ from dragoman.config import load_settings
 from dragoman.egress.egress import Egress
 from dragoman.egress.errors import EgressFailed, EgressRefused
 from dragoman.egress.targets import Anywhere
-from dragoman.errors import InvalidParams, PermissionDenied, Unauthenticated
+from dragoman.errors import InvalidParams, PermissionDenied, StoreUnavailable, Unauthenticated
 from dragoman.gateway import join_endpoint
 from dragoman.gateway.app import gateway_app, gateway_of
 from dragoman.gateway.join_endpoint import PATH
 from dragoman.model.identity import Caller, Principal
+from dragoman.server.process import joining
 from dragoman.server.process.join_app import join_agent
-from dragoman.tunnels.frames import Hello
+from dragoman.tunnels.frames import Hello, Kind, Welcome, encode_text
 from dragoman.tunnels.tunnel import Tunnel
-from dragoman.tunnels.websocket import HandshakeFailed, WebSocketWire, client_wire
+from dragoman.tunnels.websocket import HandshakeFailed, WebSocketWire, client_wire, server_wire
 from tests.gateway.gateway_site import GatewaySite, gateway, workshop
 from tests.gateway.guarded_site import ALICE, BOB, ask, guarded
 from tests.tunnels.pair import MemoryWire, Recorder
@@ -335,6 +336,70 @@ def test_an_agent_that_does_not_say_who_it_is_is_closed_with_the_reason(tmp_path
 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(test())
+
+
+async def test_an_agent_that_cannot_be_recorded_is_closed_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    async with gateway(tmp_path, is_ours=True) as site, raw_tunnel(site) as wire:
+        monkeypatch.setattr(site.gateway.registry, "register", away)
+        gone = asyncio.Event()
+        wire.on_lost = lambda _: gone.set()
+        wire.send(encode_text(Kind.HELLO, Hello("workshop", "0123456789abcdef")))
+        await within(gone.wait())
+        assert not wire.refusal and not len(site.gateway.joined)
+
+
+class EndlessGateway(asyncio.Protocol):
+    """Says on each connection that it is another process, and that there is one more."""
+
+    count = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        self._head = b""
+        self._wire: WebSocketWire | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._wire is not None:
+            self._wire.data_received(data)
+            return
+        self._head += data
+        if not self._head.endswith(b"\r\n\r\n"):
+            return
+        lines = (line.partition(": ") for line in self._head.decode().split("\r\n"))
+        headers = {name: value for name, _, value in lines if name.startswith("Sec-WebSocket-")}
+        self._wire, head = server_wire("/", headers)
+        self._transport.write(head)
+        self._wire.connection_made(self._transport)
+        self._wire.receiver = self
+
+    def received(self, message: bytes) -> None:
+        EndlessGateway.count += 1
+        number = EndlessGateway.count
+        assert self._wire is not None
+        told = Welcome("workshop", str(number), [str(number + 1)])
+        self._wire.send(encode_text(Kind.WELCOME, told))
+
+    def set_full(self, is_full: bool) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+async def test_a_gateway_that_has_ever_more_processes_is_given_so_many_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "_MOST_TUNNELS", 5)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(EndlessGateway, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = load_settings({}, store="memory:")
+    async with server, join_agent(workshop(), f"http://127.0.0.1:{port}", settings=settings):
+        await asyncio.sleep(0.3)
+        assert EndlessGateway.count == 5
 
 
 async def test_a_process_of_the_name_takes_over_at_once_from_one_that_is_gone(

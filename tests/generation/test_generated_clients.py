@@ -261,6 +261,8 @@ def test_the_twin_of_a_client_waits(folder: Path) -> None:
     agent = gardener()
     with module_of(folder, "gardener").TreeGardener(client=Client(app=app_of(agent))).sync as plain:
         assert plain.names([{"name": "oak"}]) == ["oak"]
+        with plain.stream_names([{"name": "oak"}]) as events:
+            assert list(events) and events.answer.data == ["oak"]
     chunks = module_of(folder, "chunks").Chunks(client=Client(app=app_of(example("chunks"))))
     with chunks.sync as plain:
         assert "".join(plain.stream_words("one two")) == plain.words("one two")

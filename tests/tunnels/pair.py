@@ -31,7 +31,10 @@ class Recorder(asyncio.Protocol):
         self.data = bytearray()
         self.lost: list[Exception | None] = []
         self.waits: list[bool] = []
+        self.pieces = 0
         self.fails = False
+        # Whether it reads no more after each piece.
+        self.pauses = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -40,6 +43,9 @@ class Recorder(asyncio.Protocol):
         if self.fails:
             raise ValueError
         self.data += data
+        self.pieces += 1
+        if self.pauses:
+            self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.append(exc)

@@ -99,6 +99,42 @@ async def test_what_came_before_a_close_is_read_although_the_reader_had_paused()
     assert theirs.data == b"last words" and theirs.lost == [None]
 
 
+async def test_what_came_before_a_close_is_read_by_a_reader_that_pauses_again() -> None:
+    pair = Pair()
+    mine, theirs = await pair.stream()
+    theirs.pauses = True
+    for _ in range(4):
+        mine.transport.write(b"last words")
+    mine.transport.close()
+    await pair.carry()
+    assert theirs.data == 4 * b"last words" and theirs.lost == [None]
+
+
+async def test_what_waits_is_given_as_one_piece_however_it_was_cut() -> None:
+    pair = Pair()
+    mine, _ = await pair.stream()
+    mine.transport.pause_reading()
+    for _ in range(1000):
+        pair.gateway.received(encode(Kind.DATA, 1, b"x"))
+    mine.transport.resume_reading()
+    await pair.carry()
+    assert mine.data == b"x" * 1000 and mine.pieces == 1
+
+
+async def test_data_of_no_bytes_is_neither_sent_nor_kept() -> None:
+    pair = Pair()
+    mine, theirs = await pair.stream()
+    theirs.transport.write(b"")
+    assert not pair.wires[1].waiting
+    pair.gateway.received(encode(Kind.DATA, 1))
+    mine.transport.pause_reading()
+    for _ in range(1000):
+        pair.gateway.received(encode(Kind.DATA, 1))
+    mine.transport.resume_reading()
+    await pair.carry()
+    assert mine.pieces == 0 and not mine.lost
+
+
 async def test_aborting_drops_what_was_not_sent() -> None:
     pair = Pair()
     mine, theirs = await pair.stream()

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.clock import MovableLoop
 from websockets.client import ClientProtocol
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
@@ -30,6 +30,20 @@ class Socket(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_aborted
+
+
+class Heard:
+    """What the reader of a wire was told."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    def received(self, message: bytes) -> None:
+        self.messages.append(message)
+
+    def set_full(self, is_full: bool) -> None: ...
+
+    def lost(self) -> None: ...
 
 
 def wire_on(socket: Socket) -> WebSocketWire:
@@ -75,5 +89,20 @@ def test_a_peer_that_answers_is_not_gone() -> None:
             socket.written.clear()
             wire.data_received(b"".join(peer.data_to_send()))
         assert not socket.is_aborted
+
+    run(test)
+
+
+def test_empty_pieces_of_a_message_do_not_add_up() -> None:
+    async def test(loop: MovableLoop) -> None:
+        wire = wire_on(Socket())
+        wire.receiver = heard = Heard()
+        wire.data_received(Frame(Opcode.BINARY, b"a", fin=False).serialize(mask=True))
+        empty = Frame(Opcode.CONT, b"", fin=False).serialize(mask=True)
+        for _ in range(1000):
+            wire.data_received(empty)
+        assert len(wire._pieces) == 1  # pyright: ignore[reportPrivateUsage]  # what could grow
+        wire.data_received(Frame(Opcode.CONT, b"b", fin=True).serialize(mask=True))
+        assert heard.messages == [b"ab"]
 
     run(test)

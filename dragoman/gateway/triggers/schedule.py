@@ -19,6 +19,7 @@ GRACE = 60_000
 # Missed times that are made up for, the latest ones.
 MOST_MISSED = 100
 _LONGEST_CRON = 200
+_FIELDS = 5
 
 
 class DueTimes(NamedTuple):
@@ -33,6 +34,11 @@ def check(cron: str, zone: str) -> None:
     """Raise `InvalidParams` for what is no schedule."""
     if len(cron) > _LONGEST_CRON:
         raise InvalidParams("is too long", field="schedule.cron")
+    if len(cron.split()) > _FIELDS:
+        # The library would take a sixth one for seconds.
+        raise InvalidParams(
+            "is no cron expression of five fields such as `0 9 * * 1-5`", field="schedule.cron"
+        )
     try:
         zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -77,6 +77,8 @@ class Triggers:
         self._is_idempotent = settings.engine.idempotency
         self._clock = clock or SystemClock()
         self._running: asyncio.Task[None] | None = None
+        # Posts come at once; noted one after the other they do not undo each other's count.
+        self._noting = asyncio.Lock()
 
     def start(self) -> None:
         """Begin to look for what is due."""
@@ -184,10 +186,15 @@ class Triggers:
         return task_id
 
     async def _note(self, id: str, last: LastRun) -> None:
-        """Note what came of a run; one that another process notes at once is as good."""
-        row = await self._rows.one(id)
-        if row is not None:
-            await self._rows.change(row._replace(definition=encode(read(row).after(last))))
+        """Note what came of a run."""
+        async with self._noting:
+            for _ in range(_TRIES):
+                row = await self._rows.one(id)
+                if row is None:
+                    return
+                noted = row._replace(definition=encode(read(row).after(last)))
+                if await self._rows.change(noted):
+                    return
 
     async def _run(self) -> None:
         while True:

@@ -44,6 +44,8 @@ _RESTARTED_WITHIN = 30.0
 _LOOK_AGAIN = 30.0
 # Connections that led to a process we had met, before we stop looking for another.
 _MOST_SPARE = 12
+# Processes of a gateway that we connect to, however many it says it has.
+_MOST_TUNNELS = 64
 
 
 class NotJoined(Exception):
@@ -146,7 +148,8 @@ class Joining:
                 continue
             pause, told = _SHORTEST_PAUSE, ""
             spare = 0 if is_new else spare + 1
-            if self._workers - self._tunnels.keys() and spare < _MOST_SPARE:
+            has_room = len(self._tunnels) < _MOST_TUNNELS
+            if has_room and self._workers - self._tunnels.keys() and spare < _MOST_SPARE:
                 # The next connection may lead to one that we have not met.
                 continue
             spare = 0

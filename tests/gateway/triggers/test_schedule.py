@@ -86,6 +86,7 @@ def test_ten_years_of_missed_minutes_are_not_gone_through(monkeypatch: pytest.Mo
     [
         ("", "UTC"),
         ("* * * *", "UTC"),
+        ("* * * * * *", "UTC"),
         ("61 * * * *", "UTC"),
         ("rm -rf", "UTC"),
         ("0 0 30 2 *", "UTC"),

@@ -266,6 +266,19 @@ async def test_a_post_begins_a_task_once(location: str) -> None:
         assert await works.texts() == ["New: Broken"] * 2
 
 
+async def test_posts_that_come_at_once_all_count(location: str) -> None:
+    async with clockwork(location) as works:
+        row = await works.make(schedule=None, webhook=True, text="")
+        path, headers = f"/api/v1/webhooks/{row.id}", bearer(works.triggers.secret_text(row))
+        post = works.site.http.post
+        answers = await asyncio.gather(
+            *(post(path, content=b"{}", headers=headers) for _ in range(30))
+        )
+        assert {one.status_code for one in answers} == {202}
+        now = await works.triggers.one(row.id, None)
+        assert now is not None and read(now).runs == 30
+
+
 def signed(signer: standardwebhooks.Webhook, id: str, at: float, body: str) -> dict[str, str]:
     moment = datetime.fromtimestamp(int(at), UTC)
     return {
