@@ -215,7 +215,13 @@ class Triggers:
         now = self._clock.now()
         due = await self._rows.due(now, _AT_ONCE)
         for row in due:
-            await self._run_due(row, now)
+            try:
+                await self._run_due(row, now)
+            except (StoreRefused, asyncio.CancelledError):
+                raise
+            except Exception:
+                # Its zone is unknown here, say: those behind it are due all the same.
+                logger.exception("the trigger %s cannot be run here", row.id)
         return len(due)
 
     async def _run_due(self, row: TriggerRow, now: int) -> None:

@@ -71,9 +71,9 @@ def _is_genuine(request: HttpRequest, secret: bytes, body: bytes) -> bool:
         if not is_number or abs(time.time() - int(at)) > TOLERANCE:
             return False
         return is_signed([secret], signature, id, at, body)
-    shown = (request.header(b"authorization") or "").removeprefix("Bearer ").encode()
+    scheme, _, shown = (request.header(b"authorization") or "").partition(" ")
     expected = SECRET_PREFIX.encode() + base64.b64encode(secret)
-    return hmac.compare_digest(shown, expected)
+    return scheme.lower() == "bearer" and hmac.compare_digest(shown.encode(), expected)
 
 
 def _id_of(request: HttpRequest) -> str:

@@ -97,6 +97,18 @@ async def test_each_due_time_begins_one_task(location: str) -> None:
         assert now is not None and read(now).runs == 3 and now.due_at == works.clock.now() + MINUTE
 
 
+async def test_a_trigger_that_cannot_be_run_here_holds_up_no_other() -> None:
+    async with clockwork("memory:") as works:
+        broken = await works.make()
+        await works.make(text="good")
+        definition = broken.definition.replace(b"* * * * *", b"not a plan")
+        assert definition != broken.definition
+        await works.site.gateway.store.triggers.change(broken._replace(definition=definition))
+        works.pass_time(MINUTE)
+        assert await works.triggers.sweep() == 2
+        assert await works.texts() == ["good"]
+
+
 async def test_a_crash_between_the_task_and_the_next_due_time_repeats_nothing(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +273,7 @@ async def test_a_post_begins_a_task_once(location: str) -> None:
         ]
         assert [one.status_code for one in answers] == [202, 202]
         assert answers[0].json() == answers[1].json()
-        shown = {"authorization": f"Bearer {secret}", "x-github-delivery": "d-1"}
+        shown = {"authorization": f"bearer {secret}", "x-github-delivery": "d-1"}
         assert (await works.site.http.post(path, content=body, headers=shown)).status_code == 202
         assert await works.texts() == ["New: Broken"] * 2
 
@@ -301,6 +313,7 @@ async def test_a_post_that_is_not_by_its_secret_begins_nothing_and_learns_nothin
         tries: list[tuple[str, dict[str, str], str]] = [
             (row.id, {}, "{}"),
             (row.id, {"authorization": "Bearer"}, "{}"),
+            (row.id, {"authorization": secret}, "{}"),
             (row.id, {"authorization": f"Bearer {secret[:-2]}"}, "{}"),
             (row.id, signed(other, "msg", now, "{}"), "{}"),
             (row.id, good | {"webhook-id": "another"}, "{}"),
