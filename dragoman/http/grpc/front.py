@@ -3,6 +3,7 @@ with the first, for it takes tens of milliseconds and megabytes.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
@@ -30,21 +31,21 @@ class RpcOrigin(NamedTuple):
     certificate: bytes | None
 
 
-class ServedConnection(asyncio.Protocol):
+class ServedConnection(asyncio.Protocol, ABC):
     """A connection whose rpcs are answered."""
 
     @property
+    @abstractmethod
     def open_rpcs(self) -> int:
         """How many are under way."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self) -> None:
         """Take no more rpcs, and close once those that are open have ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close, once what was written is sent."""
-        raise NotImplementedError
 
 
 class RpcServer(Protocol):
