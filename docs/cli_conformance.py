@@ -163,14 +163,15 @@ def _scalar(value: Any) -> str:
 
 _INTRODUCTION = """# Conformance of the command line
 
-`dragoman` follows the a2a-cli specification v0.2, revision 2026-08-17. Each of its requirements is
-carried by tests that run the command as a process against a scripted agent and look at stdout,
-stderr, exit and the requests the agent saw. This page and `docs/cli-conformance.yaml`, the report
-in the form the specification asks for, are written by `docs/cli_conformance.py` from those tests.
+`dragoman` follows the a2a-cli specification v0.2, revision 2026-08-17. Tests cover each of its
+requirements. They run the command as a process against a scripted agent, and check stdout, stderr,
+the exit code and the requests that the agent got. `docs/cli_conformance.py` writes this page from
+those tests. It also writes `docs/cli-conformance.yaml`, the report in the specification's format.
 
-The floor of the version (A2ACLI_VER_001) is measured with `--strict-version`. Without it, which is
-the default, a command speaks to an agent that offers nothing from 1.0 on in the newest version that
-the agent has, and says so on stderr. `A2ACLI_STRICT_VERSION=true` is the specification's own rule.
+The version floor (A2ACLI_VER_001) is tested with `--strict-version`. Without that option, which is
+the default, a command also talks to an agent that offers nothing from 1.0 on. It uses the newest
+version that the agent has, and says so on stderr. `A2ACLI_STRICT_VERSION=true` sets the
+specification's own rule.
 """
 
 
@@ -190,7 +191,7 @@ def page() -> str:
         counts = found["summary"][f"tier_{tier}"]
         lines.append(f"| {tier} | {counts['total']} | {counts.get('pass', 0)} |")
     for tier in (1, 2, 3):
-        lines += ["", f"## Tier {tier}", "", "| id | demand | status | tests |"]
+        lines += ["", f"## Tier {tier}", "", "| id | requirement | status | tests |"]
         lines.append("| --- | --- | --- | --- |")
         for id, row in found["requirements"].items():
             if row["tier"] == tier:

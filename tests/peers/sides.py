@@ -92,34 +92,34 @@ FRAMEWORKS = [
 ]
 SIDES = [*LIBRARIES, *FRAMEWORKS]
 
-NO_LIST = Gap("versions before 1.0 list no tasks over this binding", UnsupportedOperation)
+NO_LIST = Gap("versions before 1.0 cannot list tasks over this binding", UnsupportedOperation)
 ONLY_TASKS = Gap("the library answers with tasks only")
-AT_ONCE = Gap("the library is done with every task before it answers")
+AT_ONCE = Gap("the library finishes every task before it answers")
 NO_PUSH = Gap("the library's card offers no push", PushNotSupported)
-NO_ARRAYS = Gap("the library's data parts are objects alone")
+NO_ARRAYS = Gap("the library's data parts can only be objects")
 NAMELESS = Gap("the library's 0.3 layer drops the names of files")
 WRAPPED = Gap("the library's 0.3 layer wraps an array and does not say so")
 TEXT_ONLY = Gap("the library answers with text only")
-TEXT_GIVEN = Gap("a skill with one parameter is given the text alone")
-DOCUMENTS = Gap("files become documents without a type, data becomes text")
+TEXT_GIVEN = Gap("a skill with one parameter only gets the text")
+DOCUMENTS = Gap("files become documents without a type, and data becomes text")
 BY_KIND = Gap(
     "the library reads files of 1.0 only if their parts have the `kind` of 0.3",
     ContentTypeNotSupported,
 )
-DROPPED = Gap("files are dropped, data becomes text of the prompt")
-FLAT_REST = Gap("over REST the library takes the shapes of JSON-RPC, not those of the proto")
-WHOLE = Gap("the library tells the artifact as a whole")
-MEANWHILE = Gap("chunks are what the agent says meanwhile, the artifact comes as a whole")
+DROPPED = Gap("files are dropped, and data becomes text of the prompt")
+FLAT_REST = Gap("over REST the library expects the JSON of JSON-RPC, not that of the proto")
+WHOLE = Gap("the library sends the artifact in one piece")
+MEANWHILE = Gap("the chunks are status messages, and the artifact comes in one piece")
 CONFIG = Gap(
-    "the library wants the `config` of the request as the body, a2a-sdk the whole request",
+    "the library expects the `config` of the request as the body, a2a-sdk the whole request",
     InvalidParams,
 )
 
-NO_ACCOUNT = Gap("the library has push for callers that it knows", UnsupportedOperation)
-BY_ID = Gap("the library takes an answer only as data that names the question")
+NO_ACCOUNT = Gap("the library offers push only to authenticated callers", UnsupportedOperation)
+BY_ID = Gap("the library accepts an answer only as data that names the question")
 BY_ARTIFACT = Gap("the question of the library is an artifact, not a message")
-UNREAD = Gap("a task that is read has no artifacts: what it made is in its history")
-NOT_SERVED = Gap("the library does not serve the version that its card names")
+UNREAD = Gap("a task that is read has no artifacts: its results are in its history")
+NOT_SERVED = Gap("the library does not speak the version that its card names")
 NOT_SERVED_TOLD = Gap(NOT_SERVED.reason, InternalError)
 # What a card is enough for.
 SPOKEN_TO_ALL = {"connect-from-the-host", "version-that-is-not-offered"}
@@ -141,24 +141,25 @@ GAPS: dict[str, dict[str, Gap]] = {
     "a2a-sdk-1.3.0-0.3-HTTP+JSON": {
         "list-by-context": NO_LIST,
         "push-configurations-are-listed-and-deleted": Gap(
-            "the library's 0.3 layer has no route to delete one", A2AError
+            "the library's 0.3 layer has no route to delete a receiver", A2AError
         ),
     },
     "a2a-sdk-0.3.26": {
         "list-by-context": NO_LIST,
         "array-out": NO_ARRAYS,
         "subscribing-leaves-a-task-as-it-is": Gap(
-            "each stream of a task appends every chunk to the stored artifact once more"
+            "each stream of a task appends every chunk to the stored artifact again"
         ),
     },
     "a2a-sdk-0.3.26-0.3-GRPC": {
         "push-configurations-are-listed-and-deleted": Gap(
-            "the library lists none over gRPC", UnsupportedOperation
+            "the library cannot list receivers over gRPC", UnsupportedOperation
         ),
     },
     "a2a-sdk-0.3.26-0.3-HTTP+JSON": {
         "push-configurations-are-listed-and-deleted": Gap(
-            "the library answers 500 to a list and 405 to a delete", A2AError
+            "the library answers 500 when receivers are listed and 405 when one is deleted",
+            A2AError,
         ),
     },
     "a2a-js-1.3.0-0.3-JSONRPC": {"list-by-context": NO_LIST},
@@ -173,9 +174,9 @@ GAPS: dict[str, dict[str, Gap]] = {
     "fasta2a-2.1.1": {
         "direct-message": ONLY_TASKS,
         "stream-a-direct-message": ONLY_TASKS,
-        "ask-and-answer": Gap("an answer begins another task, and stored states say nothing"),
+        "ask-and-answer": Gap("an answer begins another task, and stored states carry no message"),
         "ask-and-answer-in-streams": Gap("an answer begins another task"),
-        "failure-says-why": Gap("the state of a task carries no message"),
+        "failure-says-why": Gap("the status of a task carries no message"),
         "list-by-context": Gap("the library answers -32004", UnsupportedOperation),
         "push-configurations": NO_PUSH,
         "push-configurations-are-listed-and-deleted": NO_PUSH,
@@ -200,7 +201,7 @@ GAPS: dict[str, dict[str, Gap]] = {
     | {"send": Gap(FLAT_REST.reason, InvalidRequest)},
     "a2akit": {
         "array-out": NO_ARRAYS,
-        "stream-a-direct-message": Gap("a stream of the library is always one of a task"),
+        "stream-a-direct-message": Gap("the library always streams a task, never a bare message"),
         "list-by-context": NO_LIST,
     },
     "a2a-lite": {
@@ -209,7 +210,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "stream-events-in-order": WHOLE,
         "ask-and-answer": Gap("the question is JSON in the text of the message"),
         "failure-says-why": Gap("the reason is JSON in the text of the message"),
-        "cancel": Gap("the library fails a task afterwards that it has canceled"),
+        "cancel": Gap("the library marks a canceled task as failed afterwards"),
         "subscribe-to-a-running-task": WHOLE,
         "push-configurations": NO_ACCOUNT,
         "push-configurations-are-listed-and-deleted": NO_ACCOUNT,
@@ -235,9 +236,9 @@ GAPS: dict[str, dict[str, Gap]] = {
         "stream-events-in-order": Gap("the last chunk of the library is an empty text"),
         "ask-and-answer": BY_ID,
         "ask-and-answer-in-streams": BY_ID,
-        "failure-says-why": Gap("the library says that execution failed, and no more"),
+        "failure-says-why": Gap("the library says only that execution failed"),
         "subscribing-leaves-a-task-as-it-is": Gap(
-            "each stream of a task appends every chunk to the stored artifact once more"
+            "each stream of a task appends every chunk to the stored artifact again"
         ),
         "list-by-context": NO_LIST,
         "push-configurations": NO_PUSH,
@@ -260,7 +261,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "wait-for-what-was-not-waited-for": UNREAD,
         "ask-and-answer": BY_ARTIFACT,
         "ask-and-answer-in-streams": BY_ARTIFACT,
-        "failure-says-why": Gap("the library says the class of the exception, not its text"),
+        "failure-says-why": Gap("the library reports the class of the exception, not its text"),
         "cancel": AT_ONCE,
         "subscribe-to-a-running-task": WHOLE,
         "subscribing-leaves-a-task-as-it-is": UNREAD,
@@ -279,12 +280,12 @@ GAPS: dict[str, dict[str, Gap]] = {
     "selectools": {
         "direct-message": ONLY_TASKS,
         "stream-a-direct-message": ONLY_TASKS,
-        "stream-events-in-order": Gap("the library does not stream: the task comes as a whole"),
+        "stream-events-in-order": Gap("the library does not stream: the task comes in one piece"),
         "wait-for-what-was-not-waited-for": AT_ONCE,
-        "ask-and-answer": Gap("the library never asks, and ignores the task a message names"),
+        "ask-and-answer": Gap("the library never asks, and ignores the task id of a message"),
         "ask-and-answer-in-streams": Gap("the library never asks"),
-        "failure-says-why": Gap("the library says the class of the exception, not its text"),
-        "cancel": Gap("every task has ended when it can be named", TaskNotCancelable),
+        "failure-says-why": Gap("the library reports the class of the exception, not its text"),
+        "cancel": Gap("every task has ended by the time its id is known", TaskNotCancelable),
         "subscribe-to-a-running-task": AT_ONCE,
         "subscribing-leaves-a-task-as-it-is": AT_ONCE,
         "list-by-context": NO_LIST,
@@ -296,7 +297,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "files-in": DROPPED,
         "array-out": TEXT_ONLY,
         "array-in": DROPPED,
-        "unknown-task-in-other-operations": Gap("there is no stream to ask for"),
+        "unknown-task-in-other-operations": Gap("the library has no streams"),
     },
 }
 
