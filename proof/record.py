@@ -28,18 +28,49 @@ _ROOT = Path(__file__).parents[1]
 
 _HEAD = """# Proof
 
-What Dragoman promises about tasks, what was found when it was tested, and how to find it yourself.
-Every line was printed by the command beside it. A count of zero in n trials does not mean never:
-it means that the true rate is below 3/n with 95 % confidence, and that is the bound shown.
+This page shows how Dragoman was tested, what was found, and how to repeat each test. Every figure
+was printed by the command above its table. A line in bold is a promise that was not kept.
+
+A count of zero in n trials does not mean never. It means that the true rate is below 3/n with 95 %
+confidence; the column *bound* has that figure.
 """
+
+# One sentence on each proof; a proof without one has its figures alone.
+_ABOUT = {
+    "crash": "Servers are killed under load (`kill -9`) and started again.",
+    "powercut": "The power is cut at many moments of a recorded run. An image is one state that "
+    "the disk could have then.",
+    "resume": "Streams are cut at random, and readers continue from their position.",
+    "resume-grpc": "The same over gRPC.",
+    "idempotency": "One message is sent many times at once.",
+    "fencing": "Workers are frozen for longer than their lease, and then continue.",
+    "push": "Receivers fail, answer slowly or are down while push notifications are sent.",
+    "slow-reader": "Many readers open a stream and never read.",
+    "drain": "Servers are stopped and started in good order under load.",
+    "sabotage": "Each guard in the code is removed, one at a time, and a check must notice. This "
+    "shows that the other proofs can fail.",
+    "cuts": "Answers to our own client are cut off at any byte.",
+    "tenancy": "Callers ask for what belongs to others.",
+    "trickle": "Thousands of connections send or read as slowly as they can.",
+    "overload": "Callers send five times what the server can do.",
+    "tree": "Agents call agents that call agents, and servers are killed meanwhile.",
+    "gateway": "Gateways and agents are killed while tasks are forwarded.",
+    "ledger": "A gateway is killed while money moves.",
+    "greedy": "One caller keeps endless streams open beside others.",
+    "join": "Agents connect out to a gateway. Both are killed, and connections are cut at random "
+    "bytes.",
+    "cluster": "Replicas on one PostgreSQL are killed, frozen and cut off. So are PostgreSQL, its "
+    "standbys and NATS.",
+    "triggers": "Gateways are killed at every step of a run of a trigger.",
+}
 
 _LIMITS = """
 ## What is not promised
 - Effects of an agent's code outside its task happen at least once, not exactly once.
-- A disk that says it has written what it has not can lose anything.
-- Nothing is said about the order of events of different tasks.
-- A worker that was frozen and taken over may touch the outside world until it notices.
-- A process frozen in the middle of a commit keeps others on its file from writing meanwhile.
+- A disk that reports writes that it has not made can lose anything.
+- Events of different tasks have no order.
+- A worker that was frozen and taken over may have effects outside until it notices.
+- While a process is frozen in the middle of a commit, no other process can write to its file.
 """
 
 
@@ -153,20 +184,17 @@ def share(bound: float | None) -> str:
 
 def page(record: Record) -> str:
     """Return the page."""
-    lines = [_HEAD, "| promise | found | bound | command | time |", "|---|---|---|---|---|"]
-    for entry in record.proofs.values():
-        for number, row in enumerate(entry.rows):
-            figure = row.figure if row.kept else f"**BROKEN: {row.figure}**"
-            command = f"`{entry.command}`" if not number else "same"
-            time = _duration(entry.seconds) if not number else ""
-            limit = share(row.bound) if row.kept else ""
-            cells = (row.promise, figure, limit, command, time)
-            lines.append(f"| {' | '.join(cells)} |")
+    lines = [_HEAD]
+    for name, entry in record.proofs.items():
+        lines += [f"## {name}", *filter(None, [_ABOUT.get(name)]), ""]
+        lines += [f"`{entry.command}` took {_duration(entry.seconds)}.", ""]
+        lines += _guards(entry) if name == "sabotage" else _promises(entry.rows)
+        lines.append("")
     compared = [e.result["compare"] for e in record.proofs.values() if e.result.get("compare")]
     if compared:
         # Several proofs may have run the same probe: once is enough.
         probes = {row["probe"]: row for one in reversed(compared) for row in one["rows"]}
-        lines += ["", "## The same on another runtime", ""]
+        lines += ["## The same on another runtime", ""]
         lines += ["| probe | Dragoman | the other |", "|---|---|---|"]
         lines += [
             f"| {row['probe']} | {row['ours']} | {row['theirs']} |" for row in probes.values()
@@ -185,6 +213,28 @@ def page(record: Record) -> str:
             f"{machine.cores} cores, {machine.platform}, Python {machine.python}, SQLite {sqlite}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _promises(rows: list[Row]) -> list[str]:
+    lines = ["| promise | found | bound |", "|---|---|---|"]
+    for row in rows:
+        figure = row.figure if row.kept else f"**BROKEN: {row.figure}**"
+        limit = share(row.bound) if row.kept else ""
+        lines.append(f"| {row.promise} | {figure} | {limit} |")
+    return lines
+
+
+def _guards(entry: Entry) -> list[str]:
+    """Return the figures of each guard beside each other: without it, and with it."""
+    lines = [f"{row.promise}: {row.figure}." for row in entry.rows[:1]]
+    lines += ["", "| guard | what is removed | check | without the guard | with it |"]
+    lines.append("|---|---|---|---|---|")
+    for row in entry.result["rows"]:
+        is_kept = row["green"] and row["red"]
+        guard = row["guard"] if is_kept else f"**BROKEN: {row['guard']}**"
+        cells = (row["removed"], row["check"], row["figure_without"], row["figure"])
+        lines.append(f"| {guard} | {' | '.join(cells)} |")
+    return lines
 
 
 def _duration(seconds: float) -> str:

@@ -410,7 +410,7 @@ def _chosen(field: Field) -> Any:
     for choice in field.choices:
         if choice.text == text:
             return choice.value
-    raise Unfit("is none of the choices")
+    raise Unfit("is not one of the choices")
 
 
 def _several(field: Field) -> list[Any]:
@@ -419,7 +419,7 @@ def _several(field: Field) -> list[Any]:
     if not texts and not field.required:
         raise _Absent
     if any(text not in by_text for text in texts):
-        raise Unfit("is none of the choices")
+        raise Unfit("is not one of the choices")
     return [by_text[text] for text in dict.fromkeys(texts)]
 
 

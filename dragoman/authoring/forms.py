@@ -66,7 +66,9 @@ def _first(error: Any) -> str:
 def _without_value(reason: str) -> str:
     """Return why a value cannot be converted, without the value where that is named."""
     if reason.startswith("Invalid enum value"):
-        return "it is none of the choices" + reason[reason.rfind(" - at") :].replace(" - at", " at")
+        return "it is not one of the choices" + reason[reason.rfind(" - at") :].replace(
+            " - at", " at"
+        )
     return reason.replace(" - at", " at").replace("`", "")
 
 
@@ -78,14 +80,14 @@ def check(value: Any, schema: Schema, root: Schema, at: str = "$") -> None:
     if kinds and not any(_is(value, kind) for kind in kinds):
         raise Unfit(f"{at} must be {' or '.join(kinds)}")
     if "enum" in schema and value not in schema["enum"]:
-        raise Unfit(f"{at} is none of the choices")
+        raise Unfit(f"{at} is not one of the choices")
     if "const" in schema and value != schema["const"]:
-        raise Unfit(f"{at} is not what it must be")
+        raise Unfit(f"{at} is not the allowed value")
     for one in schema.get("allOf", ()):
         check(value, one, root, at)
     for name in ("anyOf", "oneOf"):
         if name in schema and not any(_fits(value, one, root, at) for one in schema[name]):
-            raise Unfit(f"{at} fits none of its forms")
+            raise Unfit(f"{at} fits none of the allowed types")
     if isinstance(value, str):
         _check_text(value, schema, at)
     elif isinstance(value, int | float) and not isinstance(value, bool):

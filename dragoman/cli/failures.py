@@ -198,6 +198,9 @@ def _of_system(error: OSError) -> str:
 
 def _misuse(error: click.UsageError) -> Failure:
     path = error.ctx.command_path if error.ctx else "dragoman"
+    if isinstance(error, click.MissingParameter):
+        # The hint is the list of what could be named, where there is one.
+        return usage(error.format_message())
     if not isinstance(error, click.NoSuchOption):
         return usage(_with_bounds(error), f"{path} --help")
     message = f"No such option: {error.option_name}"

@@ -325,6 +325,8 @@ def next_after(run: Invocation, error: BaseException, failure: Failure, help_lin
         return line
     if isinstance(error, click.NoSuchOption):
         return again(run, instead=(error.option_name, nearest_option(error))) or help_line
+    if isinstance(error, click.MissingParameter) and (line := _listed(run, error)):
+        return line
     if isinstance(error.__context__, FileNotFoundError) and error.__context__.filename:
         # Told in other words by the code that wanted the file.
         return _look_at(error.__context__)
@@ -337,6 +339,20 @@ def next_after(run: Invocation, error: BaseException, failure: Failure, help_lin
     if not isinstance(error, Failure) and not run.settings.debug:
         return again(run, "--debug") or help_line
     return _examine(run)
+
+
+def _listed(run: Invocation, error: click.MissingParameter) -> NextCommand | None:
+    """Return the command that lists what a missing argument could name, asked of the same place."""
+    group = error.ctx.parent if error.ctx is not None else None
+    if group is None or not isinstance(group.command, click.Group):
+        return None
+    if "list" not in group.command.list_commands(group):
+        return None
+    words = [*group.command_path.split(), "list"]
+    for flag in ("-a", "--gateway", "--store"):
+        if flag in run.argv[:-1]:
+            words += [flag, run.redactor.reference(run.argv[run.argv.index(flag) + 1])]
+    return NextCommand(shlex.join(words))
 
 
 def _remedied(run: Invocation, line: str) -> NextCommand | None:

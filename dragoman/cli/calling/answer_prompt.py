@@ -67,7 +67,7 @@ def value_of(request: "Request", text: str) -> Any:
         if not (
             answer.isascii() and answer.isdecimal() and 1 <= int(answer[:6]) <= len(request.choices)
         ):
-            raise usage(f"that is none of the choices: {', '.join(request.choices)}")
+            raise usage(f"that is not one of the choices: {', '.join(request.choices)}")
         return request.choices[int(answer[:6]) - 1]
     if request.kind == "confirmation":
         if answer.casefold() not in (*_YES, *_NO):

@@ -232,7 +232,7 @@ async def test_choices_forms_and_tools_are_asked_for_one_after_the_other(tmp_pat
     ):
         await terminal.until("Where to?")
         await terminal.answer("2) south", "west")
-        await terminal.answer("none of the choices", "2")
+        await terminal.answer("not one of the choices", "2")
         await terminal.answer('the result of look({"at":"south"})', "7")
         await terminal.answer("yes or no", "yes")
         await terminal.answer("went south [7, True]", "/exit")
@@ -259,7 +259,7 @@ async def test_a_form_is_filled_in_field_by_field(tmp_path: Path) -> None:
     ):
         await terminal.until("What shall it be?")
         await terminal.answer("2) M", "L")
-        await terminal.answer("none of the choices", "2")
+        await terminal.answer("not one of the choices", "2")
         await terminal.answer("count - a whole number, may be left out", "")
         await terminal.answer("And then?", "cake")
         await terminal.answer("ordered {'size': 'M'} cake", "/exit")

@@ -78,10 +78,10 @@ def test_what_does_not_fit_is_asked_for_again() -> None:
     assert value == {"size": "S", "count": 3, "extras": ["a"], "gift": False}
     assert [line for line in shown if line.startswith(("is ", "must "))] == [
         "is required",
-        "is none of the choices",
+        "is not one of the choices",
         "must be at least 1",
         "must be a whole number",
-        "is none of the choices",
+        "is not one of the choices",
         "must be yes or no",
     ]
 
