@@ -37,7 +37,7 @@ _ARGUMENTS = {
     "CONFIG_ID": "The id of the push configuration.",
     "[REF]": "The agent, as -a names it.",
     "REF": "The agent: its host, its URL or the file of its card.",
-    "[TARGET]...": "Modules and their agents (module:name), or files of Python.",
+    "[TARGET]...": "Files of Python, or modules and their agents (module:name).",
     "[DIR]": "The folder of the project, made if need be.",
     "SCRIPT": "The file that says what the agent does (YAML).",
     "CASSETTE": "The file of a recorded dialogue.",

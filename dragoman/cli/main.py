@@ -31,51 +31,51 @@ COMMANDS = {
     "card": CommandPlace("calling.card:card", "Show, sign and verify agent cards.", _ASK),
     "gen": CommandPlace("calling.gen:gen", "Write typed calls of an agent.", _ASK),
     "chat": CommandPlace("calling.chat:chat", "Talk with an agent on the terminal.", _ASK),
-    "inbox": CommandPlace("calling.inbox:inbox", "Answer what waits for a person.", _ASK),
+    "inbox": CommandPlace("calling.inbox:inbox", "Answer questions that wait for a person.", _ASK),
     "auth": CommandPlace("calling.auth:auth", "Log in to an agent.", _ASK),
     "serve": CommandPlace("serving.serve:serve", "Serve agents of your own.", _RUN),
-    "up": CommandPlace("serving.up:up", "Start a gateway and say what to try.", _RUN),
+    "up": CommandPlace("serving.up:up", "Start a gateway and print what to try.", _RUN),
     "gateway": CommandPlace("serving.up:gateway", "Serve a gateway to agents.", _RUN),
     "join": CommandPlace("serving.join:join", "Serve an agent through a gateway.", _RUN),
     "mcp": CommandPlace("serving.mcp:mcp", "Offer agents or a gateway as an MCP server.", _RUN),
-    "init": CommandPlace("serving.init:init", "Begin a project that runs and tests itself.", _RUN),
-    "mock": CommandPlace("serving.mock:mock", "Play a scripted agent.", _TEST),
+    "init": CommandPlace("serving.init:init", "Create a project with code and a test.", _RUN),
+    "mock": CommandPlace("serving.mock:mock", "Serve a scripted agent.", _TEST),
     "demo-server": CommandPlace(
         "serving.demo_server:demo_server",
-        "Play the agent that shows everything.",
+        "Serve a demo agent that shows everything.",
         _TEST,
     ),
     "record": CommandPlace("serving.record:record", "Record a dialogue with an agent.", _TEST),
-    "replay": CommandPlace("serving.replay:replay", "Play a recorded agent.", _TEST),
+    "replay": CommandPlace("serving.replay:replay", "Serve a recorded agent.", _TEST),
     "conformance": CommandPlace(
         "checking.conformance:conformance",
-        "Check that an agent keeps to the protocol.",
+        "Check that an agent follows the protocol.",
         _TEST,
     ),
     "bench": CommandPlace("checking.bench:bench", "Measure an agent under load.", _TEST),
     "agents": CommandPlace("gateway.agents:agents", "Register agents with a gateway.", _KEEP),
-    "tasks": CommandPlace("operating.tasks:tasks", "Look at tasks in our own store.", _KEEP),
+    "tasks": CommandPlace("operating.tasks:tasks", "Show tasks in the local store.", _KEEP),
     "doctor": CommandPlace("operating.doctor:doctor", "Check installation and store.", _KEEP),
-    "push": CommandPlace("operating.push:push", "Look at webhooks; try failed ones again.", _KEEP),
-    "keys": CommandPlace("operating.keys:keys", "Make, list and end API keys.", _KEEP),
-    "vault": CommandPlace("operating.vault:vault", "Look after the keys of stored secrets.", _KEEP),
+    "push": CommandPlace("operating.push:push", "Show and retry push notifications.", _KEEP),
+    "keys": CommandPlace("operating.keys:keys", "Create, list and revoke API keys.", _KEEP),
+    "vault": CommandPlace("operating.vault:vault", "Manage the keys of stored secrets.", _KEEP),
     "backup": CommandPlace("operating.backup:backup", "Copy the store while it is in use.", _KEEP),
-    "store": CommandPlace("operating.store:store", "Look after the store, and copy it.", _KEEP),
+    "store": CommandPlace("operating.store:store", "Check, migrate and copy the store.", _KEEP),
     "audit": CommandPlace("operating.audit:audit", "Read and verify the audit log.", _KEEP),
     "rollouts": CommandPlace(
         "gateway.rollouts:rollouts", "Try new versions of agents at a gateway.", _KEEP
     ),
     "triggers": CommandPlace(
-        "gateway.triggers:triggers", "Begin tasks by the clock or by posts.", _KEEP
+        "gateway.triggers:triggers", "Start tasks on a schedule or by a webhook.", _KEEP
     ),
-    "trust": CommandPlace("operating.trust:trust", "See and verify how agents are trusted.", _KEEP),
+    "trust": CommandPlace("operating.trust:trust", "Show and verify the trust in agents.", _KEEP),
     "credits": CommandPlace(
-        "gateway.credits:credits_", "See, buy and settle credits at a gateway.", _KEEP
+        "gateway.credits:credits_", "Show, buy and settle credits at a gateway.", _KEEP
     ),
     "workflows": CommandPlace(
         "gateway.workflows:workflows", "Define and run workflows at a gateway.", _KEEP
     ),
-    "ledger": CommandPlace("operating.ledger:ledger", "Look into and verify the ledger.", _KEEP),
+    "ledger": CommandPlace("operating.ledger:ledger", "Show and verify the ledger.", _KEEP),
     "config": CommandPlace("operating.config:config", "Show settings and their sources.", _SELF),
     "completion": CommandPlace(
         "operating.completion:completion", "Print a completion script.", _SELF
@@ -87,7 +87,7 @@ COMMANDS = {
 cli = Group(
     "dragoman",
     places=COMMANDS,
-    help="Serve, call and carry A2A agents; every task is kept.",
+    help="Serve and call A2A agents, and route tasks between them. Every task is stored.",
 )
 
 

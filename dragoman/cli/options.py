@@ -177,7 +177,7 @@ ROWS: tuple[OptionRow, ...] = (
     ),
     OptionRow(
         "wait",
-        "Wait until the task rests.",
+        "Wait until the task ends or asks something.",
         switch,
         aliases=("--watch",),
         otherwise="true for send, false for task get",
@@ -251,7 +251,7 @@ ROWS: tuple[OptionRow, ...] = (
     OptionRow(
         "verbose", "Show all that was exchanged: history, metadata (text only).", switch, "false"
     ),
-    OptionRow("debug", "Show on stderr how it worked: timing, choices, wire.", switch, "false"),
+    OptionRow("debug", "Show details on stderr: timing, choices, wire.", switch, "false"),
     OptionRow("client-cert", "Certificate for mutual TLS (PEM).", metavar="<path>"),
     OptionRow("client-key", "Its private key (PEM), if in a file of its own.", metavar="<path>"),
     OptionRow(

@@ -104,7 +104,7 @@ STORE_OPTION = own(
     metavar="<url>",
     help="Where the tasks are: a SQLite file, or postgresql:// (in your data folder).",
 )
-YES = own("--yes", switch=True, in_environment=False, help="Do it without asking.")
+YES = own("--yes", switch=True, in_environment=False, help="Do not ask for confirmation.")
 LIMIT = own(
     "--limit", type=click.IntRange(1, 1000), default=50, metavar="<1..1000>", help="Page size."
 )
@@ -113,7 +113,7 @@ PAGE_TOKEN = own(
     default="",
     in_environment=False,
     metavar="<token>",
-    help="The page to show; the one before names it.",
+    help="The page to show, as the previous page names it.",
 )
 
 

@@ -49,9 +49,9 @@ def test_help_shows_the_values_that_hold_and_their_source(tmp_path: Path) -> Non
     text = " ".join(shown.split())
     assert "[default: json (from A2ACLI_OUTPUT)]" in text
     assert f"[default: 90s (from {tmp_path / '.env'})]".replace(" ", "") in text.replace(" ", "")
-    assert "Wait until the task rests. $A2ACLI_WAIT. [default: true]" in text
+    assert "Wait until the task ends or asks something. $A2ACLI_WAIT. [default: true]" in text
     other = inside("task", "get", "--help", "--all", cwd=tmp_path).stdout
-    assert "Wait until the task rests. $A2ACLI_WAIT. [default: false]" in " ".join(other.split())
+    assert "Wait until the task ends or asks something. $A2ACLI_WAIT. [default: false]" in " ".join(other.split())
 
 
 def test_help_survives_a_broken_file_and_shows_no_secret(tmp_path: Path) -> None:
@@ -97,7 +97,8 @@ def test_every_argument_is_described(tmp_path: Path) -> None:
     assert len(found) > 20
     for place, parameter in found:
         words = place.command_path.split()[1:]
-        shown = inside(*words, "--help", cwd=tmp_path).stdout
+        # Behind the text, which may begin a line with the same word.
+        shown = inside(*words, "--help", cwd=tmp_path).stdout.partition("\nOptions:\n")[2]
         row = [line for line in shown.splitlines() if line.startswith("  ")]
         title = parameter.make_metavar(place)
         about = [line.strip().removeprefix(title) for line in row if line.strip().startswith(title)]

@@ -29,7 +29,7 @@ _ID, _SECRET = "A2ACLI_CLIENT_ID", "A2ACLI_CLIENT_SECRET"
 auth = Group(
     "auth",
     help="Log in to an agent.",
-    places={"login": CommandPlace("calling.auth:login", "Log in and keep the token.")},
+    places={"login": CommandPlace("calling.auth:login", "Log in and store the token.")},
 )
 
 
@@ -41,7 +41,7 @@ auth = Group(
     help="How to log in; client-credentials if there is a secret, else device-code.",
 )
 @option("--scheme", default="", metavar="<name>", help="The scheme of the card to log in for.")
-@option("--client-id", metavar="<id>", help=f"As which client of the issuer. ${_ID}.")
+@option("--client-id", metavar="<id>", help=f"The client id at the issuer. ${_ID}.")
 @option(
     "--client-secret",
     metavar="<secret>",

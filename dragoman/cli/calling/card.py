@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 card = Group(
     "card",
-    help="Show what an agent says of itself; sign a card, and verify one.",
+    help="Show, sign and verify agent cards.",
     places={
         "get": CommandPlace("calling.card:get", "Show an agent's card."),
         "sign": CommandPlace("calling.card_signatures:sign", "Sign the card in a file."),
-        "verify": CommandPlace("calling.card_signatures:verify", "Judge a card's signatures."),
+        "verify": CommandPlace("calling.card_signatures:verify", "Check a card's signatures."),
     },
 )
 

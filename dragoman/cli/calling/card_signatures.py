@@ -101,7 +101,7 @@ def verify(
     allow_jku: tuple[str, ...],
     policy: str,
 ) -> None:
-    """Judge the signatures of a card: REF, or -a, is a host, URL or file.
+    """Check the signatures of a card: REF, or -a, is a host, URL or file.
 
     One signature of a trusted key is enough. Accepted are ES256, ES384, EdDSA, and RS256 from 2048
     bits on. What the signature does not cover, such as members of older versions, is not vouched

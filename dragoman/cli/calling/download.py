@@ -55,7 +55,7 @@ class FileToDownload:
 @TASK_ID
 @option("--artifact", multiple=True, metavar="<id>", help="Only this artifact. Repeatable.")
 @option("--output-dir", default=".", metavar="<dir>", help="Where files go.")
-@option("--overwrite", switch=True, help="Replace files that exist.")
+@option("--overwrite", switch=True, help="Overwrite existing files.")
 @option("--fetch-urls", switch=True, help="Also fetch what is only named by an https address.")
 @option(
     "--max-bytes", type=click.IntRange(1), default=MOST, metavar="<n>", help="Most bytes in total."

@@ -23,7 +23,7 @@ gen = Group(
     help="Write Python from an agent's card: calls that a type checker understands.",
     places={
         "client": CommandPlace("calling.gen:client", "Write typed calls of an agent's skills."),
-        "types": CommandPlace("calling.gen:types", "Write the types of its skills alone."),
+        "types": CommandPlace("calling.gen:types", "Write only the types of its skills."),
     },
 )
 

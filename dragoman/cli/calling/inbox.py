@@ -47,9 +47,9 @@ _LAST = 4
 
 inbox = Group(
     "inbox",
-    help="See what waits for a person, and answer.",
+    help="List and answer questions that wait for a person.",
     places={
-        "list": CommandPlace("calling.inbox:list_", "List what waits for a person."),
+        "list": CommandPlace("calling.inbox:list_", "List open questions."),
         "show": CommandPlace("calling.inbox:show", "Show one of them."),
         "answer": CommandPlace("calling.inbox:answer", "Answer one of them."),
     },
@@ -163,10 +163,10 @@ def _show(run: Invocation, item: dict[str, Any], request: "Request") -> None:
     default="",
     in_environment=False,
     metavar="<reason>",
-    help="Say why there is no answer, instead of one.",
+    help="Decline with this reason instead of answering.",
 )
 def answer(run: Invocation, name: str, value: str | None, store: str | None, decline: str) -> None:
-    """Answer a request by its ID, or by that of its task where it is the only one.
+    """Answer a request by its ID, or by the ID of its task if that has only one.
 
     VALUE is a text, a choice or its number, yes or no, or JSON for a form and for a tool. Without
     it you are asked, for a form field by field, and unseen where the answer is secret.

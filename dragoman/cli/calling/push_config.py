@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 push_config = Group(
     "push-config",
-    help="Who is told of a task's events.",
+    help="Manage the receivers of a task's events.",
     places={
-        "create": CommandPlace("calling.push_config:create", "Have events posted somewhere."),
+        "create": CommandPlace("calling.push_config:create", "Add a receiver."),
         "get": CommandPlace("calling.push_config:get", "Show one receiver."),
         "list": CommandPlace("calling.push_config:list_", "List a task's receivers."),
         "delete": CommandPlace("calling.push_config:delete", "Stop posting to a receiver."),

@@ -59,10 +59,10 @@ _PARTS = ("text", "file", "data", "")
     "--skill",
     default="",
     metavar="<name>",
-    help="The skill that is meant, by its id or its name in the card.",
+    help="The skill to use: its id, or its name in the card.",
 )
-@option("--message-id", default="", metavar="<id>", help="Repeat a message under its id.")
-@option("--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past.")
+@option("--message-id", default="", metavar="<id>", help="Send a message again under this id.")
+@option("--history", type=click.IntRange(0), metavar="<n>", help="Earlier messages to show.")
 @option("--accept", multiple=True, metavar="<type>", help="Output type to accept. Repeatable.")
 @FAIL
 def send(
@@ -74,7 +74,7 @@ def send(
     fail: bool,
     **parts: Any,
 ) -> None:
-    """Send a message to an agent, and wait until its task rests.
+    """Send a message to an agent, and wait until its task ends or asks something.
 
     Text, files and data become parts in the order they are written.
     """

@@ -28,22 +28,24 @@ UNTIL = option(
     help="Where waiting ends: also when the agent waits for something, or only at the end.",
 )
 HISTORY = option(
-    "--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past."
+    "--history", type=click.IntRange(0), metavar="<n>", help="How many earlier messages to show."
 )
 TASK_ID = click.argument("task_id", metavar="TASK_ID")
 
 task = Group(
     "task",
-    help="The tasks of an agent: -a names it, and it is asked. What is in the store of this "
-    "machine is shown by `dragoman tasks`.",
+    help="Ask an agent (-a) about its tasks. To see the "
+    "store of this machine, use `dragoman tasks`.",
     elsewhere=dict.fromkeys(("show", "tree", "tail"), "tasks"),
     places={
         "get": CommandPlace("calling.task:get", "Show a task."),
         "cancel": CommandPlace("calling.task:cancel", "End a task before it is done."),
         "list": CommandPlace("calling.task:list_", "List tasks, page by page."),
-        "subscribe": CommandPlace("calling.task:subscribe", "Follow a task that is under way."),
-        "download": CommandPlace("calling.download:download", "Save what a task made."),
-        "push-config": CommandPlace("calling.push_config:push_config", "Who is told of a task."),
+        "subscribe": CommandPlace("calling.task:subscribe", "Follow a running task."),
+        "download": CommandPlace("calling.download:download", "Save the artifacts of a task."),
+        "push-config": CommandPlace(
+            "calling.push_config:push_config", "Manage receivers of events."
+        ),
     },
 )
 
@@ -169,8 +171,8 @@ def subscribe(run: Invocation, task_id: str, until: Any, fail: bool) -> None:
 @option("--page-token", default="", metavar="<token>", help="The page to show.")
 @option("--since", metavar="<time>", help="Only tasks whose state changed since (RFC 3339).")
 @HISTORY
-@option("--with-artifacts", switch=True, help="Show what the tasks made.")
-@option("--all", "everything", switch=True, help="Walk through all pages.")
+@option("--with-artifacts", switch=True, help="Show the artifacts of the tasks.")
+@option("--all", "everything", switch=True, help="Show all pages.")
 def list_(
     run: Invocation,
     status: str | None,

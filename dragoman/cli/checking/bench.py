@@ -102,9 +102,9 @@ def bench(
     strict: bool,
     yes: bool,
 ) -> None:
-    """Put load on an agent and show how it does. It is asked to work: tasks are made.
+    """Put load on an agent and show its figures. This begins real tasks.
 
-    An agent of another machine is left alone unless you say --yes.
+    For an agent on another machine you must give --yes.
     """
     from dragoman.cli.session import talk
 

@@ -50,7 +50,7 @@ _CATEGORIES = ("card", "interface", "wait", "capability", "task", "error", "pagi
     "--message",
     default="hello",
     metavar="<s>",
-    help="What is said to the agent; best something it completes at once.",
+    help="The message to send; best one that the agent completes at once.",
 )
 @own("--report", default="", in_environment=False, metavar="<path>", help="Write a report too.")
 @own("--strict", switch=True, help="Exit with 1 if a check fails.")
@@ -64,7 +64,7 @@ def conformance(
     report: str,
     strict: bool,
 ) -> None:
-    """Check that a running agent keeps to the protocol.
+    """Check that a running agent follows the protocol.
 
     This sends real messages to the agent, several over each interface of its card; the tasks they
     make stay there. --transport and --a2a-version choose among the interfaces. The exit code says

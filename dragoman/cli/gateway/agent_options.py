@@ -19,14 +19,14 @@ def typed_option(*flags: str, **attributes: Any) -> Any:
 
 
 DRY_RUN = typed_option("--dry-run", switch=True, help="Show what would be sent, and send nothing.")
-OFFLINE = typed_option("--offline", switch=True, help="The agent need not answer yet.")
+OFFLINE = typed_option("--offline", switch=True, help="Register it even if it does not answer yet.")
 # The options of `register` and `update`.
 DESCRIPTION = added(
     [
         typed_option("--name", metavar="<name>", help="Its title (that of its card)."),
         typed_option("--description", metavar="<text>", help="What it does (as its card says)."),
         typed_option(
-            "--tag", "tags", multiple=True, metavar="<tag>", help="What it is for. Repeatable."
+            "--tag", "tags", multiple=True, metavar="<tag>", help="A tag for search. Repeatable."
         ),
         typed_option("--price", metavar="<credits>", help="What a completed task costs (0)."),
         typed_option(
@@ -56,7 +56,7 @@ DESCRIPTION = added(
             type=click.BOOL,
             switch=True,
             default=None,
-            help="Receives tasks that match no other agent.",
+            help="Gets tasks that match no other agent.",
         ),
         typed_option(
             "--paused",
@@ -64,7 +64,7 @@ DESCRIPTION = added(
             type=click.BOOL,
             switch=True,
             default=None,
-            help="Gets no further tasks; those it has go on.",
+            help="Gets no new tasks, but finishes those it has.",
         ),
         typed_option(
             "--dialect",
@@ -77,7 +77,7 @@ DESCRIPTION = added(
             "origins",
             multiple=True,
             metavar="<url>",
-            help="Where its card may send calls besides its own address. Repeatable.",
+            help="Further origins that its card may send calls to. Repeatable.",
         ),
         typed_option(
             "--caller",

@@ -28,13 +28,13 @@ _NO_TASK = {"TASK_NOT_FOUND": "credits escrow"}
 
 credits_ = Group(
     "credits",
-    help="See, buy and settle credits at a gateway.",
+    help="Show, buy and settle credits at a gateway.",
     places={
         "balance": CommandPlace("gateway.credits:balance", "Show your balance."),
         "statement": CommandPlace("gateway.credits:statement", "Show the entries of your account."),
         "usage": CommandPlace("gateway.credits:usage_", "Show what was spent, day by day."),
         "packages": CommandPlace("gateway.credits:packages", "Show the packages on offer."),
-        "buy": CommandPlace("gateway.credits:buy", "Begin to buy a package."),
+        "buy": CommandPlace("gateway.credits:buy", "Buy a package."),
         "escrow": CommandPlace("gateway.credits:escrow", "Show which prices are in escrow."),
         "accept": CommandPlace("gateway.credits:accept", "Pay for a task that is in escrow."),
         "refund": CommandPlace("gateway.credits:refund", "Give back the price of a task."),
@@ -150,7 +150,7 @@ def _packages(api: GatewayApi) -> list[dict[str, Any]]:
 @DRY_RUN
 @asks_gateway({"VALIDATION_ERROR": "credits packages"})
 def buy(run: Invocation, api: GatewayApi, package: str, dry_run: bool) -> None:
-    """Begin to buy a package. You pay at the address that is printed, not before.
+    """Buy a package. You pay at the address that is printed, not before.
 
     `dragoman credits packages` shows what there is.
     """

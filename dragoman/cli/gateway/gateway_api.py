@@ -51,8 +51,8 @@ _TOKEN = own(
     default="",
     metavar="<token>",
     help="A token or an API key for it; without one, what A2ACLI_BEARER or A2ACLI_API_KEY "
-    "holds. As a flag it is seen in the process list and in the history of your shell; "
-    "better is",
+    "holds. A flag is visible in the process list and "
+    "in your shell's history; better use",
 )
 _GATEWAY_OPTIONS = added(
     [own("--gateway", default=DEFAULT, metavar="<url>", help="The gateway."), _TOKEN]

@@ -22,13 +22,13 @@ _LABELS = {"id": "Rollout", "candidate": "New-Version"}
 
 rollouts = Group(
     "rollouts",
-    help="Have a gateway try a new version of an agent beside the old one.",
+    help="Try a new version of an agent at a gateway, beside the old one.",
     places={
         "start": CommandPlace("gateway.rollouts:start", "Try a new version of an agent."),
         "list": CommandPlace("gateway.rollouts:list_", "List your rollouts, newest first."),
         "show": CommandPlace("gateway.rollouts:show", "Show a rollout and its figures."),
-        "promote": CommandPlace("gateway.rollouts:promote", "Put the new version in place."),
-        "rollback": CommandPlace("gateway.rollouts:rollback", "Leave the old version in place."),
+        "promote": CommandPlace("gateway.rollouts:promote", "Replace the old version."),
+        "rollback": CommandPlace("gateway.rollouts:rollback", "Keep the old version."),
     },
 )
 _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the rollout.")
@@ -43,14 +43,14 @@ _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the roll
     default="shadow",
     in_environment=False,
     metavar="<shadow|canary>",
-    help="shadow: a copy goes to CANDIDATE, AGENT answers; canary: CANDIDATE answers (shadow).",
+    help="shadow: a copy goes to CANDIDATE, AGENT answers; canary: CANDIDATE answers.",
 )
 @own(
     "--share",
     default="10%",
     in_environment=False,
     metavar="<percent>",
-    help="The share of tasks (10%).",
+    help="The share of tasks.",
 )
 @own(
     "--max-distance",
@@ -58,14 +58,14 @@ _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the roll
     default=0.2,
     in_environment=False,
     metavar="<0..1>",
-    help="How far what both say may be apart: 0 is the same (0.2).",
+    help="How far the two answers may differ: 0 is identical.",
 )
 @own(
     "--check",
     default="",
     in_environment=False,
     metavar="<agent>",
-    help="An agent of yours that tells whether answers are right.",
+    help="Your own agent that judges the answers.",
 )
 @own(
     "--task-timeout",
@@ -73,7 +73,7 @@ _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the roll
     default=60,
     in_environment=False,
     metavar="<seconds>",
-    help="What a copy may take (60).",
+    help="How long a copy may take.",
 )
 @own(
     "--after",
@@ -88,14 +88,14 @@ _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the roll
     default="95%",
     in_environment=False,
     metavar="<percent>",
-    help="With --after: the part that has to agree (95%).",
+    help="With --after: the share that must agree.",
 )
 @own(
     "--failures",
     default="1%",
     in_environment=False,
     metavar="<percent>",
-    help="With --after: the part that may fail (1%).",
+    help="With --after: the share that may fail.",
 )
 @own(
     "--within",
@@ -121,7 +121,7 @@ def start(
     failures: str,
     within: int,
 ) -> None:
-    """Give a share of the tasks of AGENT to CANDIDATE, too or instead.
+    """Give some tasks of AGENT to CANDIDATE, as copies or instead.
 
     Both are registered agents of yours. AGENT has to be safe to repeat (--repeatable). CANDIDATE
     gets no other tasks from here on.

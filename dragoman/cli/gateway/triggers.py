@@ -30,16 +30,16 @@ _LABELS = {
 
 triggers = Group(
     "triggers",
-    help="Have a gateway begin tasks by the clock, or when something is posted.",
+    help="Let a gateway start tasks on a schedule, or by a webhook.",
     places={
         "add": CommandPlace("gateway.triggers:add", "Make a trigger."),
         "list": CommandPlace("gateway.triggers:list_", "List your triggers, newest first."),
-        "show": CommandPlace("gateway.triggers:show", "Show a trigger and what came of it."),
+        "show": CommandPlace("gateway.triggers:show", "Show a trigger and its last runs."),
         "update": CommandPlace("gateway.triggers:update", "Change a trigger."),
         "pause": CommandPlace("gateway.triggers:pause", "Turn a trigger off."),
         "resume": CommandPlace("gateway.triggers:resume", "Turn a trigger on again."),
-        "run": CommandPlace("gateway.triggers:run_", "Begin a task of a trigger now."),
-        "secret": CommandPlace("gateway.triggers:secret", "Give a webhook another secret."),
+        "run": CommandPlace("gateway.triggers:run_", "Start a task of a trigger now."),
+        "secret": CommandPlace("gateway.triggers:secret", "Replace the secret of a webhook."),
         "remove": CommandPlace("gateway.triggers:remove", "Remove a trigger."),
     },
 )
@@ -47,8 +47,8 @@ _TRIGGER = click.argument("trigger", metavar="TRIGGER", help="The id of the trig
 
 
 @command("add")
-@click.argument("agent", metavar="AGENT", help="The agent that is told: its name or id.")
-@click.argument("text", metavar="[TEXT]", required=False, help="What it is told.")
+@click.argument("agent", metavar="AGENT", help="The agent: its name or id.")
+@click.argument("text", metavar="[TEXT]", required=False, help="The message to the agent.")
 @own("--name", default="", in_environment=False, metavar="<name>", help="Its name (the agent's).")
 @own(
     "--cron",
@@ -62,7 +62,7 @@ _TRIGGER = click.argument("trigger", metavar="TRIGGER", help="The id of the trig
     default="UTC",
     in_environment=False,
     metavar="<zone>",
-    help="The time zone of --cron, as Europe/Paris (UTC).",
+    help="The time zone of --cron, as Europe/Paris.",
 )
 @own(
     "--missed",
@@ -70,7 +70,7 @@ _TRIGGER = click.argument("trigger", metavar="TRIGGER", help="The id of the trig
     default="once",
     in_environment=False,
     metavar="<skip|once|all>",
-    help="After a time without the gateway: run none of the missed times, the last, or all (once).",
+    help="After a time without the gateway: run none of the missed times, the last, or all.",
 )
 @own(
     "--webhook",
@@ -85,7 +85,7 @@ _TRIGGER = click.argument("trigger", metavar="TRIGGER", help="The id of the trig
     default="",
     in_environment=False,
     metavar="<json>",
-    help="Data that the agent is told: JSON, a file, or - for stdin.",
+    help="Data for the agent: JSON, a file, or - for stdin.",
 )
 @asks_gateway({"VALIDATION_ERROR": "triggers add --help", "AGENT_NOT_FOUND": "agents list"})
 def add(
@@ -101,10 +101,10 @@ def add(
     skill: str,
     data: str,
 ) -> None:
-    """Have AGENT told TEXT at the times of --cron, or for each post with --webhook.
+    """Send TEXT to AGENT at the times of --cron, or for each post with --webhook.
 
     In TEXT and --data, {/issue/title} stands for that value of the post and {due} for the time.
-    Without either, the agent is told what was posted.
+    Without either, the agent gets the posted body.
     """
     if bool(cron) == webhook:
         raise usage("say when: --cron '0 9 * * *', or --webhook", remedy="--cron '0 9 * * *'")
@@ -169,7 +169,7 @@ def show(run: Invocation, api: GatewayApi, trigger: str) -> None:
     default="",
     in_environment=False,
     metavar="<json>",
-    help="Data that the agent is told: JSON, a file, or - for stdin.",
+    help="Data for the agent: JSON, a file, or - for stdin.",
 )
 @own("--cron", default="", in_environment=False, metavar="<expression>", help="When tasks begin.")
 @own("--zone", default="", in_environment=False, metavar="<zone>", help="The time zone of --cron.")

@@ -95,7 +95,7 @@ def show(run: Invocation, api: GatewayApi, workflow: str, run_id: str | None) ->
 @click.argument("workflow", metavar="WORKFLOW", help="The id of the workflow.")
 @asks_gateway(_NO_WORKFLOW)
 def run_(run: Invocation, api: GatewayApi, workflow: str) -> None:
-    """Run a workflow and wait for its end; --async returns at once. The exit code does not tell how
+    """Run a workflow and wait for its end; --async returns at once. The exit code does not say how
     the run ended: see its status."""
     from dragoman.cli.calling.send import check_delivery
 

@@ -20,7 +20,7 @@ _OFTEN = 2.0
 @STORE_OPTION
 @own("--force", switch=True, in_environment=False, help="Replace TARGET if it exists.")
 def backup(run: Invocation, target: Path, store: str | None, force: bool) -> None:
-    """Copy the store to TARGET, also while servers use it.
+    """Copy the store to TARGET, even while servers use it.
 
     To restore, stop every server on the old file and serve with --store TARGET: unfinished tasks
     go on from where they were at the time of the copy. Secrets in the copy are sealed, and the key

@@ -36,15 +36,13 @@ if TYPE_CHECKING:
 
 keys = Group(
     "keys",
-    help="Make, list and end API keys.",
+    help="Create, list and revoke API keys.",
     places={
-        "create": CommandPlace("operating.keys:create", "Make a key, and show it this once."),
-        "list": CommandPlace(
-            "operating.keys:list_", "List keys: whose they are and how they stand."
-        ),
+        "create": CommandPlace("operating.keys:create", "Create a key and show it once."),
+        "list": CommandPlace("operating.keys:list_", "List keys with their owners and states."),
         "show": CommandPlace("operating.keys:show", "Show a key without its secret."),
         "rotate": CommandPlace("operating.keys:rotate", "Make the successor of a key."),
-        "revoke": CommandPlace("operating.keys:revoke", "End a key at once."),
+        "revoke": CommandPlace("operating.keys:revoke", "Revoke a key at once."),
     },
 )
 
@@ -57,14 +55,14 @@ _FILE = own(
 )
 _LOG = added([AUDIT_OPTION, STORE_OPTION])
 _DRY_RUN = own(
-    "--dry-run", switch=True, in_environment=False, help="Say what would be done, and no more."
+    "--dry-run", switch=True, in_environment=False, help="Only print what would be done."
 )
 _EXPIRES = own(
     "--expires",
     type=Lifetime(),
     in_environment=False,
     metavar="<duration>",
-    help="How long the key is good: 90d, 12h (until it is revoked).",
+    help="How long the key is valid: 90d, 12h (until it is revoked).",
 )
 _RIGHTS = added(
     [
@@ -73,7 +71,7 @@ _RIGHTS = added(
             required=True,
             in_environment=False,
             metavar="<name>",
-            help="Whom it stands for: its tasks are those of all keys of this name.",
+            help="The owner: all keys with the same owner share their tasks.",
         ),
         own(
             "--scope",

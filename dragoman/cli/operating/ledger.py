@@ -43,9 +43,9 @@ _HASH = 64
 
 ledger = Group(
     "ledger",
-    help="Look into the ledger, and verify that nothing in it was changed.",
+    help="Show the ledger, and verify that nothing in it was changed.",
     places={
-        "balance": CommandPlace("operating.ledger:balance", "Show what accounts have."),
+        "balance": CommandPlace("operating.ledger:balance", "Show the balances of accounts."),
         "statement": CommandPlace(
             "operating.ledger:statement", "Show what happened to an account."
         ),
@@ -280,7 +280,7 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
     help="A head noted down before: it has to be in the ledger.",
 )
 def verify(run: Invocation, store: str | None, expect: str) -> None:
-    """Recompute every sum, every balance and the chain, and hold tasks against transfers.
+    """Recompute every sum, every balance and the chain, and compare tasks with transfers.
 
     Also while servers work on the file: what is checked is one moment of it. A ledger that lost its
     end, or was written anew from the start, is whole by itself: note down the head that is printed

@@ -45,13 +45,11 @@ _SHOWN = """
 
 push = Group(
     "push",
-    help="Look at webhooks, and give failed ones another chance.",
+    help="Show push notifications, and retry failed ones.",
     places={
-        "list": CommandPlace(
-            "operating.push:list_", "List who waits or was given up, and the dead."
-        ),
+        "list": CommandPlace("operating.push:list_", "List receivers and dead letters."),
         "replay": CommandPlace("operating.push:replay", "Post dead letters once more."),
-        "secret": CommandPlace("operating.push:secret", "Print what signatures are checked with."),
+        "secret": CommandPlace("operating.push:secret", "Print the secret for signatures."),
     },
 )
 
@@ -170,7 +168,7 @@ def _dead(file: DeadLetterFile) -> list[dict[str, Any]]:
     help="Every dead letter and receiver given up.",
 )
 @own("--allow-private", switch=True, help="Post to private addresses too.")
-@own("--dry-run", switch=True, in_environment=False, help="Say what would be done, and no more.")
+@own("--dry-run", switch=True, in_environment=False, help="Only print what would be done.")
 def replay(
     run: Invocation,
     store: str | None,

@@ -30,11 +30,11 @@ BROKEN = "DRAGOMAN_ERR_STORE_BROKEN"
 
 store = Group(
     "store",
-    help="Look after the store: its schema, whether it is whole, a copy into another.",
+    help="Check, migrate and copy the store.",
     places={
-        "status": CommandPlace("operating.store:status", "Say what the store is and who uses it."),
-        "migrate": CommandPlace("operating.store:migrate", "Bring it to the present schema."),
-        "check": CommandPlace("operating.store:check", "Check that all of it fits together."),
+        "status": CommandPlace("operating.store:status", "Show the store's state and its users."),
+        "migrate": CommandPlace("operating.store:migrate", "Upgrade it to the current schema."),
+        "check": CommandPlace("operating.store:check", "Check that the store is consistent."),
         "copy": CommandPlace("operating.store:copy", "Copy a file into a database, or back."),
     },
 )
@@ -190,22 +190,22 @@ def _of_the_gateway(settings: "Settings") -> list[str]:
 
 @command("copy")
 @click.argument("source", metavar="FROM", help="The store to copy: a file, or postgresql://…")
-@click.argument("target", metavar="TO", help="An empty database, or a file that is not there.")
+@click.argument("target", metavar="TO", help="An empty database, or a file that does not exist.")
 @own(
     "--anew",
     switch=True,
     in_environment=False,
-    help="Throw away what an earlier copy left in TO, and begin again.",
+    help="Delete what an earlier copy left in TO, and begin again.",
 )
 @AUDIT_OPTION
 def copy(run: Invocation, source: str, target: str, anew: bool, audit: str | None) -> None:
     """Copy everything: tasks with their logs, keys and receivers, agents, workflows, the ledger and
     the log of trust, with their numbers and hashes. Then read the copy and compare.
 
-    Stop the servers of FROM first; it is only read. What is cut off goes on where it was when the
-    same is said again, and no server starts on half a copy. Secrets stay sealed with the same key:
-    the key file of FROM is put where TO has its own, unless keys are in DRAGOMAN_STORE_KEY.
-    Unfinished tasks go on when a server starts on TO.
+    Stop the servers of FROM first; it is only read. If the copy is interrupted, run the
+    command again: it continues. No server starts on half a copy. Secrets stay encrypted with the
+    same key: the key file of FROM is copied to where TO has its own, unless keys are in
+    DRAGOMAN_STORE_KEY. Unfinished tasks continue when a server starts on TO.
     """
     from dragoman.errors import StoreRefused
     from dragoman.stores import tools

@@ -48,13 +48,13 @@ _AT_ONCE = 500
 
 tasks = Group(
     "tasks",
-    help="The tasks in the store of this machine, and their logs, read without asking a server. "
-    "An agent is asked for its tasks by `dragoman task`.",
+    help="Show tasks and their logs directly from the store of this machine. "
+    "To ask an agent instead, use `dragoman task`.",
     elsewhere=dict.fromkeys(("get", "cancel", "subscribe", "download", "push-config"), "task"),
     places={
         "list": CommandPlace("operating.tasks:list_", "List tasks, the latest first."),
         "show": CommandPlace("operating.tasks:show", "Show a task."),
-        "tree": CommandPlace("operating.tree:tree", "Show a task and what others do for it."),
+        "tree": CommandPlace("operating.tree:tree", "Show a task and its sub-tasks."),
         "tail": CommandPlace(
             "operating.tasks:tail", "Show the last events, or each as it happens."
         ),

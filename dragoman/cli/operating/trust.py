@@ -45,14 +45,14 @@ NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
 
 trust = Group(
     "trust",
-    help="Look at how far a gateway's agents are trusted, and verify that.",
+    help="Show and verify the trust in a gateway's agents.",
     places={
         "list": CommandPlace("operating.trust:list_", "List agents, the most trusted first."),
         "show": CommandPlace("operating.trust:show", "Show the reputation of an agent."),
-        "explain": CommandPlace("operating.trust:explain", "Say how a score came about."),
+        "explain": CommandPlace("operating.trust:explain", "Explain a score."),
         "rate": CommandPlace("gateway.trust_feedback:rate", "Rate a task of yours at a gateway."),
-        "dispute": CommandPlace("gateway.trust_feedback:dispute", "Say that a task was not done."),
-        "disputes": CommandPlace("operating.trust_disputes:disputes", "List what is disputed."),
+        "dispute": CommandPlace("gateway.trust_feedback:dispute", "Dispute a task."),
+        "disputes": CommandPlace("operating.trust_disputes:disputes", "List disputes."),
         "resolve": CommandPlace("operating.trust_disputes:resolve", "Decide on a dispute."),
         "verify": CommandPlace("operating.trust:verify", "Compute all scores again from the log."),
         "export": CommandPlace("operating.trust:export", "Write the log and the scores to a file."),

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 vault = Group(
     "vault",
-    help="Look after the keys that secrets in the store are sealed with.",
+    help="Manage the keys that encrypt secrets in the store.",
     places={
-        "show": CommandPlace("operating.vault:show", "Show which keys there are, by their ids."),
-        "rotate": CommandPlace("operating.vault:rotate", "Change the key, also while servers run."),
+        "show": CommandPlace("operating.vault:show", "Show the ids of the keys."),
+        "rotate": CommandPlace("operating.vault:rotate", "Change the key, even while servers run."),
     },
 )
 

@@ -62,7 +62,7 @@ def demo_server(
     sign_key: str,
     **given: Any,
 ) -> None:
-    """Serve an agent that does, on a word, whatever an agent may do.
+    """Serve a demo agent. The first word of a message chooses what it does.
 
     --transport says which bindings the card offers, in this order. Nothing is kept: when it ends,
     its tasks are gone.

@@ -61,8 +61,8 @@ _TITLE = re.compile(r"[^\x00-\x1f\x7f\"'\\$`]{1,80}")
 )
 @own("--name", default="", metavar="<name>", help="Its name (the folder's).")
 @own("--skill", switch=True, help="Also install the skill that tells assistants how to use us.")
-@own("--force", switch=True, in_environment=False, help="Replace files that exist.")
-@own("--dry-run", switch=True, in_environment=False, help="Say what would be made, and no more.")
+@own("--force", switch=True, in_environment=False, help="Overwrite existing files.")
+@own("--dry-run", switch=True, in_environment=False, help="Only print what would be made.")
 def init(
     run: Invocation,
     folder: str,
@@ -72,7 +72,7 @@ def init(
     force: bool,
     dry_run: bool,
 ) -> None:
-    """Begin a project in DIR: code, a test that calls it, and a page that says how to run both."""
+    """Create a project in DIR: code, a test that calls it, and a README with the commands."""
     if template not in _TEMPLATES:
         raise usage(f"--template must be one of {', '.join(_TEMPLATES)}")
     root = Path(folder).expanduser()

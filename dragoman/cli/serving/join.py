@@ -36,22 +36,21 @@ _OPTIONS = added(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             metavar="<debug|info|warning|error>",
-            help="The least that is logged (info).",
+            help="The lowest level to log (info).",
         ),
     ]
 )
 
 
 @command("join")
-@click.argument("gateway", metavar="GATEWAY")
-@click.argument("target", metavar="TARGET")
+@click.argument("gateway", metavar="GATEWAY", help="The URL of the gateway.")
+@click.argument("target", metavar="TARGET", help="The agent: what `serve` takes.")
 @_OPTIONS
 def join(run: Invocation, gateway: str, target: str, join_name: str, **values: Any) -> None:
     """Connect an agent to a gateway and serve it from there: no port, no public address.
 
-    GATEWAY is its URL, TARGET what `serve` takes. The credential is that of other commands:
-    A2ACLI_BEARER or A2ACLI_API_KEY, best a key of the agent. It ends with SIGTERM or Ctrl-C; tasks
-    that are not done go on when it is started again.
+    Use the same credential as for other commands: A2ACLI_BEARER or A2ACLI_API_KEY, best a key of
+    the agent. Stop it with SIGTERM or Ctrl-C. Unfinished tasks continue when you start it again.
     """
     try:
         from dragoman.server.process.joining import Joining, credential_headers

@@ -48,7 +48,7 @@ LISTENING = added(
             "--quiet",
             switch=True,
             in_environment=False,
-            help="Log warnings and errors alone: no line for each task and refused login.",
+            help="Log only warnings and errors, not each task and refused login.",
         ),
         own(
             "--grpc-listen",
@@ -93,8 +93,8 @@ LISTENING = added(
             "--auth",
             multiple=True,
             metavar="<none|bearer|api-key|jwt|oidc|mtls>",
-            help="How callers prove who they are (bearer if there are tokens, mtls if there is a "
-            "--client-ca, else none). Repeatable: any one will do.",
+            help="How callers authenticate (bearer if there are tokens, mtls if there is a "
+            "--client-ca, else none). Repeatable: a caller needs one of them.",
         ),
         own(
             "--rate-limit",

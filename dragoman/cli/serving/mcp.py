@@ -47,8 +47,8 @@ _WHAT = added(
             "--admin-token",
             default="",
             metavar="<token>",
-            help="A token or an API key for the gateway. As a flag it is seen in the process list "
-            "and in the history of your shell; better is",
+            help="A token or an API key for the gateway. A flag is visible in the process list and "
+            "in your shell's history; better use",
         ),
     ]
 )

@@ -15,7 +15,7 @@ from dragoman.cli.serving.script_options import PLAYING, leave, place_of, serve
 @command("mock")
 @click.argument("script", metavar="SCRIPT")
 @PLAYING
-@option("--seed", type=int, metavar="<n>", help="Where chance begins, for --fail-rate.")
+@option("--seed", type=int, metavar="<n>", help="The random seed, for --fail-rate.")
 @option("--latency", default="", metavar="<duration>", help="Wait before each answer.")
 @option(
     "--fail-rate",

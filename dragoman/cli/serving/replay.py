@@ -47,8 +47,8 @@ def replay(
 ) -> None:
     """Serve CASSETTE as the agent it was recorded from.
 
-    With --against no port is opened: the recorded requests go to a live agent, credentials being
-    those of this command line, and what it answers otherwise is printed.
+    With --against no port is opened: the recorded requests go to a live agent, with the credentials
+    of this command line, and the differences in its answers are printed.
     """
     from dragoman.testing.cassettes.cassette import read
 

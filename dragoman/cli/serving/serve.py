@@ -45,7 +45,7 @@ _SPECIAL = added(
             "--workers",
             type=int,
             metavar="<n>",
-            help="Serve with so many processes, on one port and one SQLite file (1).",
+            help="How many processes serve, on one port and one SQLite file (1).",
         ),
         own(
             "--card",
@@ -121,7 +121,7 @@ _SPECIAL = added(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             metavar="<debug|info|warning|error>",
-            help="The least that is logged (info).",
+            help="The lowest level to log (info).",
         ),
         own(
             "--access-log",
@@ -170,8 +170,8 @@ _SPECIAL = added(
     "--mcp-token",
     default="",
     metavar="<token>",
-    help="What MCP servers at an address are shown, as a bearer token. As a flag it is seen in the "
-    "process list and in the history of your shell; better is",
+    help="Bearer token for MCP servers at an address. A flag is visible in the process list "
+    "and in your shell's history; better use",
 )
 @LISTENING
 @_SPECIAL
@@ -179,7 +179,7 @@ _SPECIAL = added(
     "--reload",
     switch=True,
     in_environment=False,
-    help="Start again when a file of the agent changes.",
+    help="Restart when a file of the agent changes.",
 )
 def serve(
     run: Invocation,
@@ -200,7 +200,7 @@ def serve(
     """Serve agents: TARGET is a file (my_agent.py), module:name, the address of a chat model
     (http://127.0.0.1:11434/v1#llama3), or mcp: and an MCP server, as for --mcp.
 
-    Several targets share the port, each under /agents/NAME; the first also has the root. It ends
+    Several targets share the port, each under /agents/NAME; the first also has the root. Stop it
     with SIGTERM or Ctrl-C.
     """
     servers = [*(one[4:] for one in targets if one.startswith("mcp:")), *mcp_servers]

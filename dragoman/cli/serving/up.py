@@ -177,7 +177,7 @@ def gateway(
     data_dir: str,
     **values: Any,
 ) -> None:
-    """Serve a gateway: register agents with it, and it has them do tasks.
+    """Serve a gateway. Register agents with it, and it forwards tasks to them.
 
     It is what dragoman up starts, without the demo agent.
     """

@@ -72,7 +72,7 @@ class NexusAgents(NexusService):
         return await self._connection.request("GET", _path("agents", agent_id, "api-keys"))
 
     async def revoke_api_key(self, agent_id: str, key_id: str) -> None:
-        """End a key at once."""
+        """Revoke a key at once."""
         await self._connection.request("DELETE", _path("agents", agent_id, "api-keys", key_id))
 
 

@@ -86,7 +86,7 @@ async def refund(visit: Visit) -> Answer:
 
 
 async def dispute(visit: Visit) -> Answer:
-    """Say that a task was not done."""
+    """Dispute a task."""
     agent = quote(visit.field("agent"), safe="")
     body: dict[str, Any] = {"taskId": visit.field("task"), "reason": visit.field("reason")}
     if visit.field("number").isdecimal():
