@@ -12,7 +12,7 @@ from hpack import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from dragoman.http.grpc.frames import COMPRESSION_ERROR
+from dragoman.http.grpc.frames import COMPRESSION_ERROR, ConnectionFault
 from dragoman.http.request import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 
 # The largest block that is read at all.
@@ -26,15 +26,14 @@ _MOST_REMEMBERED = 16
 # A field that is in the table, named by one byte.
 _NAMED_BY_A_BYTE = bytes(range(0x81, 0xFF))
 _NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+\Z")
+# What a request says before its headers, and what of it is needed.
+_OF_REQUESTS = frozenset({b":method", b":scheme", b":path", b":authority"})
+_NEEDED = _OF_REQUESTS - {b":authority"}
+# Headers of HTTP/1.1 that are about its connection.
+_OF_CONNECTIONS = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
+)
 _BAD_IN_VALUE = re.compile(rb"[\0\r\n]")
-
-
-class ConnectionFault(Exception):
-    """What ends a connection: one of the codes of HTTP/2."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class HeaderBlock:
@@ -153,18 +152,30 @@ def _text(block: bytes, at: int) -> tuple[bytes, int]:
     return (decode_huffman(text) if is_packed else text), end
 
 
-def are_well_formed(headers: Headers) -> bool:
-    """Tell whether headers are such as HTTP/2 allows."""
+def are_well_formed(block: HeaderBlock) -> bool:
+    """Tell whether the headers of a request are such as HTTP/2 allows."""
+    found: set[bytes] = set()
     is_plain = False
-    for name, value in headers:
+    for name, value in block.headers:
         if _NAME.match(name) is None or _BAD_IN_VALUE.search(value) is not None:
             return False
         if name[0] != 0x3A:
             is_plain = True
-        elif is_plain:
-            # Those with a colon come first.
+            if name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
+                return False
+        elif is_plain or name in found or name not in _OF_REQUESTS:
+            # Those with a colon come first, and each once.
             return False
-    return True
+        else:
+            found.add(name)
+            if name == b":path" and not value:
+                return False
+    return block.is_too_large or found >= _NEEDED
+
+
+def are_trailers(block: HeaderBlock) -> bool:
+    """Tell whether headers may end a request."""
+    return all(name[:1] != b":" and _NAME.match(name) is not None for name, _ in block.headers)
 
 
 def written(headers: Headers) -> bytes:

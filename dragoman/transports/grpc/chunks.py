@@ -7,6 +7,7 @@ the event is left to the codec.
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from msgspec import UNSET, DecodeError
 from msgspec.json import Decoder
@@ -87,24 +88,20 @@ class _Layer:
     __slots__ = ("after", "before", "key")
 
     def __init__(self, schema: ProtoSchema, name: str, inner: str, values: Object) -> None:
-        shape = shape_of(schema, name)
-        numbers = {row.json: row.number for row in fields_of(schema.messages[name])}
+        numbers = _numbers(schema.messages[name])
         number = numbers[inner]
-
-        def written(*, is_before: bool) -> bytes:
-            return shape.encode(
-                {
-                    field: value
-                    for field, value in values.items()
-                    if field in numbers
-                    and field != inner
-                    and (numbers[field] < number) == is_before
-                }
-            )
-
-        self.before = written(is_before=True)
         self.key = varint(number << 3 | 2)
-        self.after = written(is_before=False)
+        others = [field for field in values if field in numbers and field != inner]
+        self.before = self.after = b""
+        if others:
+            encode = shape_of(schema, name).encode
+            self.before = encode({one: values[one] for one in others if numbers[one] < number})
+            self.after = encode({one: values[one] for one in others if numbers[one] > number})
+
+
+@cache
+def _numbers(line: str) -> dict[str, int]:
+    return {row.json: row.number for row in fields_of(line)}
 
 
 class StreamEncoder:

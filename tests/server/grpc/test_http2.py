@@ -25,9 +25,10 @@ from harness.serving import serving
 from harness.waiting import eventually
 
 from dragoman import Agent
-from dragoman.http.grpc import http2
+from dragoman.http.grpc import http2, streams
 from dragoman.http.grpc.front import PREFACE
-from dragoman.http.grpc.http2 import MOST_STREAMS, PURSE
+from dragoman.http.grpc.http2 import MOST_STREAMS
+from dragoman.http.grpc.purse import FULL as PURSE
 from dragoman.model.card import RESUME_URI
 from dragoman.testing.processes import ServerProcess
 
@@ -258,8 +259,8 @@ async def test_a_caller_that_is_late_is_not_waited_for(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, said, ends_with = LATE[what]
-    monkeypatch.setattr(http2, name, 0.0)
-    monkeypatch.setattr(http2, "BYTES_PER_SECOND", 10.0**9)
+    monkeypatch.setattr(streams if hasattr(streams, name) else http2, name, 0.0)
+    monkeypatch.setattr(streams, "BYTES_PER_SECOND", 10.0**9)
     monkeypatch.setattr(http2, "_LOOK_EVERY", 0.05)
     if what == "the answer to a ping":
         monkeypatch.setattr(http2, "_ASK_AFTER", 0.0)
