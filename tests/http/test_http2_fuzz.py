@@ -147,7 +147,9 @@ async def test_whatever_frames_come_a_connection_is_whole_or_closed(turn: int) -
             to.append(stream)
             return Answerer(stream, chance)
 
-        connection = Http2Connection(cast("TakenConnection", taken), open_stream, lambda: None)
+        connection = Http2Connection(
+            cast("TakenConnection", taken), open_stream, lambda: None, lambda _: None
+        )
         said = frames.frame(frames.SETTINGS, 0, 0)
         said += b"".join(some_frame(chance, block) for _ in range(60))
         while said:

@@ -2,7 +2,7 @@
 written without one, lest their length tells what others were answered.
 
 A block that is too large is read to its end all the same, for the next ones build on it, but
-nothing of it is kept.
+nothing of it is kept. One that grows without end, by naming what is in the table, is not.
 """
 
 import re
@@ -12,11 +12,15 @@ from hpack import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from dragoman.http.grpc.frames import COMPRESSION_ERROR, ConnectionFault
+from dragoman.http.grpc.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 from dragoman.http.request import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 
 # The largest block that is read at all.
 MOST_BYTES = 2 * MAX_HEADER_BYTES
+# What a block may grow to by naming fields of the table, and how many fields it may have: with more
+# it is a bomb, and the connection ends.
+_MOST_READ = 2 * MOST_BYTES
+_MOST_FIELDS = 10 * MAX_HEADERS
 _STATIC: Headers = [*HeaderTable.STATIC_TABLE]
 _TABLE_BYTES = 4_096
 # What HPACK adds to the length of each field of the table.
@@ -77,7 +81,7 @@ class HeaderReader:
 
     def _decode(self, block: bytes) -> HeaderBlock:
         headers: Headers = []
-        at, end, size = 0, len(block), 0
+        at, end, size, count = 0, len(block), 0, 0
         while at < end:
             first = block[at]
             if first & 0x80:
@@ -100,6 +104,9 @@ class HeaderReader:
                 if first & 0x40:
                     self._add(field)
             size += len(field[0]) + len(field[1])
+            count += 1
+            if size > _MOST_READ or count > _MOST_FIELDS:
+                raise ConnectionFault(ENHANCE_YOUR_CALM)
             if size <= MAX_HEADER_BYTES and len(headers) <= MAX_HEADERS:
                 headers.append(field)
         is_too_large = size > MAX_HEADER_BYTES or len(headers) > MAX_HEADERS

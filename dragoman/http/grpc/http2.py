@@ -67,10 +67,12 @@ class Http2Connection(ServedConnection):
         connection: TakenConnection,
         open: Callable[[Http2Stream, HeaderBlock], StreamReader],
         on_lost: Callable[[], None],
+        on_fault: Callable[[int], None],
     ) -> None:
         self._connection = connection
         self._open = open
         self._on_lost = on_lost
+        self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
         self.transport = connection.transport
         self._writer = FrameWriter(self.transport, self._loop)
@@ -203,6 +205,8 @@ class Http2Connection(ServedConnection):
     def _fail(self, code: int) -> None:
         """Send the caller away, and give it time to read why: what it has sent, and we have not
         read, would take our last words back."""
+        if code != frames.NO_ERROR:
+            self._on_fault(code)
         self._tell_end(code)
         if not self.transport.can_write_eof():
             self.close()

@@ -45,14 +45,18 @@ class A2ARpcServer:
                     self._handlers[path] = handler
 
     def serve(
-        self, connection: TakenConnection, origin: RpcOrigin, on_lost: Callable[[], None]
+        self,
+        connection: TakenConnection,
+        origin: RpcOrigin,
+        on_lost: Callable[[], None],
+        on_fault: Callable[[int], None],
     ) -> Http2Connection:
         """Return what takes a connection, behind its preface."""
 
         def opened(stream: Http2Stream, block: HeaderBlock) -> ServedRpc:
             return ServedRpc(stream, block, origin, self._find, self._most_bytes)
 
-        return Http2Connection(connection, opened, on_lost)
+        return Http2Connection(connection, opened, on_lost, on_fault)
 
     def stop(self) -> None:
         """Tell clients that watch the health of the server that it takes no more rpcs."""

@@ -17,6 +17,7 @@ from harness.frames import (
     SETTINGS_KIND,
     WINDOW,
     Frame,
+    connected,
     frame,
     head,
     next_frame,
@@ -227,7 +228,7 @@ async def ended(reader: asyncio.StreamReader) -> Frame:
 @pytest.mark.parametrize("case", CASES)
 async def test_what_is_not_allowed_has_its_code(server: ServerProcess, case: str) -> None:
     said, code, ends_all, first = CASES[case]
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     begin = frame(PING, 0, 0, bytes(8)) if case == GREETED_LATE else SETTINGS
     writer.write(PREFACE + begin + first)
     if first:
@@ -267,7 +268,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("case", ALLOWED)
 async def test_what_is_allowed_is_no_reason_to_end(server: ServerProcess, case: str) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     writer.write(PREFACE + SETTINGS + OPEN + ALLOWED[case] + frame(PING, 0, 0, b"12345678"))
     while (one := await next_frame(reader)).kind != PING or not one.flags & 1:
         assert one.kind != GOAWAY
@@ -278,7 +279,7 @@ async def test_what_is_allowed_is_no_reason_to_end(server: ServerProcess, case: 
 async def test_what_was_on_its_way_to_a_stream_that_we_ended_is_dropped(
     server: ServerProcess,
 ) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     # An rpc that there is not is answered before its body has come.
     writer.write(PREFACE + SETTINGS + frame(HEADERS, 4, 1, head("NoSuchRpc")))
     assert (await ended(reader)).kind == HEADERS
@@ -291,7 +292,7 @@ async def test_what_was_on_its_way_to_a_stream_that_we_ended_is_dropped(
 
 async def test_an_answer_waits_for_the_window_byte_by_byte(server: ServerProcess) -> None:
     """6.9.2: windows may become less than nothing, and data waits until they are more again."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     writer.write(PREFACE + frame(SETTINGS_KIND, 0, 0, struct.pack(">HI", 4, 3)) + DONE)
     while (one := await next_frame(reader)).kind != DATA:
         pass
