@@ -63,7 +63,7 @@ class RpcConnection(asyncio.Protocol):
         answer = self._open[stream] = _Answer()
         head = self._heads.get(path)
         if head is None:
-            head = self._heads[path] = _head(path)
+            head = self._heads[path] = request_head(path)
         self._transport.write(
             frames.frame(frames.HEADERS, frames.END_HEADERS, stream, head)
             + frames.frame(frames.DATA, frames.END_STREAM, stream, framed(request))
@@ -115,7 +115,8 @@ def messages(data: bytes) -> list[bytes]:
     return found
 
 
-def _head(path: str) -> bytes:
+def request_head(path: str) -> bytes:
+    """Return the headers of an rpc."""
     return written(
         [
             (b":method", b"POST"),

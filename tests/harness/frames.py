@@ -1,6 +1,7 @@
 """Frames of HTTP/2 as bytes, for tests that say what no client would."""
 
 import asyncio
+import secrets
 import struct
 from typing import NamedTuple
 
@@ -56,8 +57,14 @@ async def next_frame(reader: asyncio.StreamReader) -> Frame:
     return Frame(begin[3], begin[4], int.from_bytes(begin[5:]), body)
 
 
+async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect from an address of its own: those that do wrong have to wait."""
+    address = f"127.{secrets.randbelow(250) + 1}.{secrets.randbelow(250)}.7"
+    return await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+
+
 async def greeted(port: int, *settings: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect, and say these settings."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connected(port)
     writer.write(PREFACE + frame(SETTINGS_KIND, 0, 0, b"".join(settings)))
     return reader, writer

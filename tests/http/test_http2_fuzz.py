@@ -9,9 +9,11 @@ from hpack import Decoder, Encoder, HPACKError
 from hpack.exceptions import OversizedHeaderListError
 
 from dragoman.http.grpc import frames
+from dragoman.http.grpc.frames import ConnectionFault
 from dragoman.http.grpc.front import TakenConnection
-from dragoman.http.grpc.header_blocks import ConnectionFault, HeaderBlock, HeaderReader
-from dragoman.http.grpc.http2 import MOST_STREAMS, Http2Connection, Http2Stream
+from dragoman.http.grpc.header_blocks import HeaderBlock, HeaderReader
+from dragoman.http.grpc.http2 import MOST_STREAMS, Http2Connection
+from dragoman.http.grpc.streams import Http2Stream
 
 SEED = 20261118
 NAMES = [b":path", b":method", b"te", b"content-type", b"a2a-version", b"authorization", b"x"]
@@ -145,7 +147,9 @@ async def test_whatever_frames_come_a_connection_is_whole_or_closed(turn: int) -
             to.append(stream)
             return Answerer(stream, chance)
 
-        connection = Http2Connection(cast("TakenConnection", taken), open_stream, lambda: None)
+        connection = Http2Connection(
+            cast("TakenConnection", taken), open_stream, lambda: None, lambda _: None
+        )
         said = frames.frame(frames.SETTINGS, 0, 0)
         said += b"".join(some_frame(chance, block) for _ in range(60))
         while said:

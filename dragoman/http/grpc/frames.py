@@ -16,7 +16,8 @@ STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = ran
 ENHANCE_YOUR_CALM = 11
 
 # Settings.
-MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = range(3, 7)
+ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = range(2, 6)
+MAX_HEADER_LIST_SIZE = 6
 
 HEAD_BYTES = 9
 # What a frame may hold, unless its reader allows more, and what a window is, unless it says so.
@@ -30,6 +31,14 @@ read_head = _HEAD.unpack_from
 pack_head = _HEAD.pack
 pack_number = struct.Struct(">I").pack
 SETTING = struct.Struct(">HI")
+
+
+class ConnectionFault(Exception):
+    """What ends a connection: one of the codes of HTTP/2."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:

@@ -3,9 +3,12 @@ with the first, for it takes tens of milliseconds and megabytes.
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
+
+from dragoman.http.grpc.penalties import Penalties
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -52,9 +55,14 @@ class RpcServer(Protocol):
     """What answers rpcs."""
 
     def serve(
-        self, connection: TakenConnection, origin: RpcOrigin, on_lost: Callable[[], None]
+        self,
+        connection: TakenConnection,
+        origin: RpcOrigin,
+        on_lost: Callable[[], None],
+        on_fault: Callable[[int], None],
     ) -> ServedConnection:
-        """Return what takes the connection, behind its preface."""
+        """Return what takes the connection, behind its preface; `on_fault` hears with which code
+        its caller was sent away."""
         ...
 
     def stop(self) -> None:
@@ -85,6 +93,7 @@ class GrpcFront:
         self.most = 1_000
         self._loading: asyncio.Task[RpcServer] | None = None
         self._is_stopping = False
+        self._penalties = Penalties(time.monotonic)
         self._open: set[GrpcConnection] = set()
         # Held, lest they are collected before they have ended.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,12 +110,18 @@ class GrpcFront:
         if transport.is_closing():
             return taken
         self._open.add(taken)
-        if self._loading is not None and self._loading.done() and not self._loading.exception():
+        wait = self._penalties.wait(origin.client[0]) if origin.client is not None else 0.0
+        if (
+            self._loading is not None
+            and self._loading.done()
+            and not self._loading.exception()
+            and not wait
+        ):
             self._serve(self._loading.result(), taken, connection, origin, data)
             return taken
         transport.pause_reading()
         task = asyncio.get_running_loop().create_task(
-            self._serve_first(taken, connection, origin, data)
+            self._serve_later(taken, connection, origin, data, wait)
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -132,13 +147,20 @@ class GrpcFront:
             if one.served is not None:
                 one.served.close()
 
-    async def _serve_first(
-        self, taken: GrpcConnection, connection: TakenConnection, origin: RpcOrigin, data: bytes
+    async def _serve_later(
+        self,
+        taken: GrpcConnection,
+        connection: TakenConnection,
+        origin: RpcOrigin,
+        data: bytes,
+        wait: float,
     ) -> None:
+        """Serve a connection once what serves it is loaded, and its address has waited."""
         if self._loading is None or (self._loading.done() and self._loading.exception()):
             self._loading = asyncio.ensure_future(self._load())
         try:
             server = await asyncio.shield(self._loading)
+            await asyncio.sleep(wait)
         except BaseException:
             self._open.discard(taken)
             connection.transport.abort()
@@ -161,7 +183,11 @@ class GrpcFront:
             self._open.discard(taken)
             taken.is_lost.set()
 
-        taken.served = server.serve(connection, origin, lost)
+        def fault(code: int) -> None:
+            if origin.client is not None:
+                self._penalties.add(origin.client[0], code)
+
+        taken.served = server.serve(connection, origin, lost, fault)
         connection.transport.set_protocol(taken.served)
         if len(data) > len(PREFACE):
             taken.served.data_received(data[len(PREFACE) :])

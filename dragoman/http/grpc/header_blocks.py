@@ -2,7 +2,7 @@
 written without one, lest their length tells what others were answered.
 
 A block that is too large is read to its end all the same, for the next ones build on it, but
-nothing of it is kept.
+nothing of it is kept. One that grows without end, by naming what is in the table, is not.
 """
 
 import re
@@ -12,11 +12,15 @@ from hpack import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from dragoman.http.grpc.frames import COMPRESSION_ERROR
+from dragoman.http.grpc.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, ConnectionFault
 from dragoman.http.request import MAX_HEADER_BYTES, MAX_HEADERS, Headers
 
 # The largest block that is read at all.
 MOST_BYTES = 2 * MAX_HEADER_BYTES
+# What a block may grow to by naming fields of the table, and how many fields it may have: with more
+# it is a bomb, and the connection ends.
+_MOST_READ = 2 * MOST_BYTES
+_MOST_FIELDS = 10 * MAX_HEADERS
 _STATIC: Headers = [*HeaderTable.STATIC_TABLE]
 _TABLE_BYTES = 4_096
 # What HPACK adds to the length of each field of the table.
@@ -26,15 +30,14 @@ _MOST_REMEMBERED = 16
 # A field that is in the table, named by one byte.
 _NAMED_BY_A_BYTE = bytes(range(0x81, 0xFF))
 _NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+\Z")
+# What a request says before its headers, and what of it is needed.
+_OF_REQUESTS = frozenset({b":method", b":scheme", b":path", b":authority"})
+_NEEDED = _OF_REQUESTS - {b":authority"}
+# Headers of HTTP/1.1 that are about its connection.
+_OF_CONNECTIONS = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
+)
 _BAD_IN_VALUE = re.compile(rb"[\0\r\n]")
-
-
-class ConnectionFault(Exception):
-    """What ends a connection: one of the codes of HTTP/2."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class HeaderBlock:
@@ -78,7 +81,7 @@ class HeaderReader:
 
     def _decode(self, block: bytes) -> HeaderBlock:
         headers: Headers = []
-        at, end, size = 0, len(block), 0
+        at, end, size, count = 0, len(block), 0, 0
         while at < end:
             first = block[at]
             if first & 0x80:
@@ -101,6 +104,9 @@ class HeaderReader:
                 if first & 0x40:
                     self._add(field)
             size += len(field[0]) + len(field[1])
+            count += 1
+            if size > _MOST_READ or count > _MOST_FIELDS:
+                raise ConnectionFault(ENHANCE_YOUR_CALM)
             if size <= MAX_HEADER_BYTES and len(headers) <= MAX_HEADERS:
                 headers.append(field)
         is_too_large = size > MAX_HEADER_BYTES or len(headers) > MAX_HEADERS
@@ -153,18 +159,30 @@ def _text(block: bytes, at: int) -> tuple[bytes, int]:
     return (decode_huffman(text) if is_packed else text), end
 
 
-def are_well_formed(headers: Headers) -> bool:
-    """Tell whether headers are such as HTTP/2 allows."""
+def are_well_formed(block: HeaderBlock) -> bool:
+    """Tell whether the headers of a request are such as HTTP/2 allows."""
+    found: set[bytes] = set()
     is_plain = False
-    for name, value in headers:
+    for name, value in block.headers:
         if _NAME.match(name) is None or _BAD_IN_VALUE.search(value) is not None:
             return False
         if name[0] != 0x3A:
             is_plain = True
-        elif is_plain:
-            # Those with a colon come first.
+            if name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
+                return False
+        elif is_plain or name in found or name not in _OF_REQUESTS:
+            # Those with a colon come first, and each once.
             return False
-    return True
+        else:
+            found.add(name)
+            if name == b":path" and not value:
+                return False
+    return block.is_too_large or found >= _NEEDED
+
+
+def are_trailers(block: HeaderBlock) -> bool:
+    """Tell whether headers may end a request."""
+    return all(name[:1] != b":" and _NAME.match(name) is not None for name, _ in block.headers)
 
 
 def written(headers: Headers) -> bytes:

@@ -1,28 +1,31 @@
-"""One connection of HTTP/2 (RFC 9113): frames, windows, and what a caller may make us do in vain.
+"""One connection of HTTP/2 (RFC 9113): its frames, its windows, and callers that are late.
 
-It knows streams and not what is said on them: `open` makes what reads each. Frames that ask for
-work and bring none - pings, settings, resets - are paid from a purse that fills slowly, and faster
-while rpcs are answered. A caller whose purse is empty is sent away.
+It knows streams and not what is said on them: `open` makes what reads each. What a caller asks for
+in vain is paid from its purse.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from dragoman.http.deadlines import (
-    BODY_SECONDS,
-    BYTES_PER_SECOND,
     HANDSHAKE_SECONDS,
     HEAD_SECONDS,
     IDLE_SECONDS,
     LINGER_SECONDS,
-    NEVER,
-    WRITE_SECONDS,
 )
 from dragoman.http.grpc import frames
-from dragoman.http.grpc.frames import HEAD_BYTES, LARGEST_WINDOW, frame, number_frame
+from dragoman.http.grpc.frame_writer import FrameWriter
+from dragoman.http.grpc.frames import (
+    HEAD_BYTES,
+    LARGEST_WINDOW,
+    ConnectionFault,
+    frame,
+    number_frame,
+)
 from dragoman.http.grpc.front import ServedConnection, TakenConnection
-from dragoman.http.grpc.header_blocks import MOST_BYTES, ConnectionFault, HeaderBlock, HeaderReader
+from dragoman.http.grpc.header_blocks import MOST_BYTES, HeaderBlock, HeaderReader, are_trailers
+from dragoman.http.grpc.purse import GIVEN_UP, PER_WRITE, TOO_LARGE, Purse
+from dragoman.http.grpc.streams import Http2Stream, StreamReader
 from dragoman.http.request import MAX_HEADER_BYTES
 
 # Streams of one connection that are open at once.
@@ -37,16 +40,11 @@ _LOOK_EVERY = 5.0
 _MOST_DISCARDED = 4 * 1024 * 1024
 # Bytes that may wait for a caller that does not read. What streams say waits for room.
 _MOST_UNTAKEN = 1024 * 1024
-# The purse: what is in it at most, what a second brings, and what a frame or an rpc of ours does.
-PURSE = 1_000.0
-_PER_SECOND = 100.0
-_PER_WRITE, _PER_STREAM = 2.0, 8.0
-# A stream that is given up before it was answered costs more than a frame.
-_GIVEN_UP = 5.0
-# So do headers that are refused, and had to be read.
-_TOO_LARGE = 20.0
 # Headers up to this length cost nothing; a kilobyte more costs as much as a frame.
 _CHEAP_BLOCK = 8 * 1024
+# Streams that are closed and remembered: the caller may not know it yet.
+_MOST_CLOSED = 1_000
+_PRIORITY_BYTES = 5
 _OUR_PING = b"dragoman"
 _SETTINGS = frames.settings_frame(
     {
@@ -61,147 +59,6 @@ _GREETING = _SETTINGS + number_frame(
 _SETTINGS_ACK = frame(frames.SETTINGS, frames.ACK, 0)
 
 
-class StreamReader(Protocol):
-    """Takes what a caller says on one stream."""
-
-    def take(self, data: bytes) -> None:
-        """Some of the body has come."""
-        ...
-
-    def end(self) -> None:
-        """The body has ended."""
-        ...
-
-    def lose(self) -> None:
-        """The caller has given the stream up, or is gone."""
-        ...
-
-
-class Http2Stream:
-    """One stream, to write to."""
-
-    __slots__ = ("_waiting", "began_at", "connection", "id", "is_answered", "is_ended", "is_gone",
-                 "reader", "received", "taken_by", "unread", "window")  # fmt: skip
-
-    def __init__(self, connection: "Http2Connection", id: int, began_at: float) -> None:
-        self.connection = connection
-        self.id = id
-        self.began_at = began_at
-        # What may be sent, and what has come since its sender was last told to go on.
-        self.window = connection.stream_window
-        self.unread = 0
-        self.received = 0
-        # Whether all was said by the caller; whether anything was by us; whether it is closed.
-        self.is_ended = False
-        self.is_answered = False
-        self.is_gone = False
-        # By when the caller should have taken a whole answer. Events of streams have no such time.
-        self.taken_by = NEVER
-        self.reader: StreamReader | None = None
-        self._waiting: asyncio.Future[None] | None = None
-
-    def send_headers(self, block: bytes, *, ends: bool = False) -> None:
-        """Send headers, or with `ends` what ends the stream."""
-        if not self.is_gone:
-            self.connection.write(self._headers(block, ends=ends))
-            self.is_answered = True
-            if ends:
-                self._close()
-
-    async def send(self, data: bytes) -> None:
-        """Send data, and wait while the caller or the network does not take it."""
-        connection = self.connection
-        size = len(data)
-        if size <= connection.room(self) and size <= connection.frame_bytes:
-            self._send_part(data)
-            return
-        at = 0
-        while at < size and not self.is_gone:
-            room = min(connection.room(self), connection.frame_bytes)
-            if room <= 0:
-                await self._turn()
-                continue
-            self._send_part(data[at : at + room])
-            at += room
-
-    async def answer(self, head: bytes, data: bytes, trailers: bytes) -> None:
-        """Send a whole answer: headers, data and what ends the stream."""
-        connection = self.connection
-        size = len(data)
-        if self.is_gone:
-            return
-        if size <= connection.room(self) and size <= connection.frame_bytes:
-            self.window -= size
-            connection.window -= size
-            connection.write(
-                b"%b%b%b%b"
-                % (
-                    self._headers(head, ends=False),
-                    frames.pack_head(size << 8, 0, self.id),
-                    data,
-                    self._headers(trailers, ends=True),
-                )
-            )
-            self.is_answered = True
-            self._close()
-            return
-        seconds = WRITE_SECONDS + size / BYTES_PER_SECOND
-        self.taken_by = asyncio.get_running_loop().time() + seconds
-        self.send_headers(head)
-        await self.send(data)
-        self.send_headers(trailers, ends=True)
-
-    def reset(self, code: int) -> None:
-        """End the stream at once."""
-        if not self.is_gone:
-            self.connection.write(number_frame(frames.RST_STREAM, self.id, code))
-            self.connection.forget(self)
-
-    def wake(self) -> None:
-        """There may be room again."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _send_part(self, data: bytes) -> None:
-        size = len(data)
-        connection = self.connection
-        if not self.is_gone:
-            self.window -= size
-            connection.window -= size
-            connection.write(frames.pack_head(size << 8, 0, self.id) + data)
-
-    def _headers(self, block: bytes, *, ends: bool) -> bytes:
-        flags = frames.END_STREAM if ends else 0
-        most = self.connection.frame_bytes
-        if len(block) <= most:
-            return frame(frames.HEADERS, flags | frames.END_HEADERS, self.id, block)
-        parts = [block[at : at + most] for at in range(0, len(block), most)]
-        first, *between, last = parts
-        return b"".join(
-            [
-                frame(frames.HEADERS, flags, self.id, first),
-                *(frame(frames.CONTINUATION, 0, self.id, part) for part in between),
-                frame(frames.CONTINUATION, frames.END_HEADERS, self.id, last),
-            ]
-        )
-
-    def _close(self) -> None:
-        """All was said by us."""
-        connection = self.connection
-        connection.earn(_PER_STREAM)
-        if not self.is_ended:
-            # What else the caller would say is of no use.
-            connection.write(number_frame(frames.RST_STREAM, self.id, frames.NO_ERROR))
-        connection.forget(self)
-
-    async def _turn(self) -> None:
-        self._waiting = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiting
-        finally:
-            self._waiting = None
-
-
 class Http2Connection(ServedConnection):
     """The server's end of a connection, behind its preface."""
 
@@ -210,15 +67,20 @@ class Http2Connection(ServedConnection):
         connection: TakenConnection,
         open: Callable[[Http2Stream, HeaderBlock], StreamReader],
         on_lost: Callable[[], None],
+        on_fault: Callable[[int], None],
     ) -> None:
         self._connection = connection
         self._open = open
         self._on_lost = on_lost
+        self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
         self.transport = connection.transport
-        self._write = self.transport.write
+        self._writer = FrameWriter(self.transport, self._loop)
+        self._write = self._writer.write
         self._streams: dict[int, Http2Stream] = {}
         self._last = 0
+        # The latest that are closed, and whether the caller may have said more before it knew.
+        self._closed: dict[int, bool] = {}
         self._buffer = bytearray()
         self._needed = HEAD_BYTES
         self._headers = HeaderReader()
@@ -243,8 +105,9 @@ class Http2Connection(ServedConnection):
         now = self._loop.time()
         self._began_at = self._heard_at = self._busy_at = now
         self._asked_at = 0.0
-        self._purse = PURSE
-        self._purse_at = now
+        self._purse = Purse(self._loop.time)
+        self.earn = self._purse.earn
+        self._pay = self._purse.pay
         self._on_frame = (
             self._on_data,
             self._on_headers,
@@ -306,30 +169,17 @@ class Http2Connection(ServedConnection):
         """Write frames."""
         if not self._is_over:
             self._write(data)
-            self.earn(_PER_WRITE)
+            self.earn(PER_WRITE)
 
     def room(self, stream: Http2Stream) -> int:
         """Return how much may be sent on a stream now."""
         return 0 if self._is_paused else min(self.window, stream.window)
 
-    def earn(self, amount: float) -> None:
-        """Something was done that its caller asked for."""
-        self._purse = min(PURSE, self._purse + amount)
-
-    def pay(self, amount: float) -> None:
-        """Something is asked that brings nothing; raises `ConnectionFault`."""
-        self._purse -= amount
-        if self._purse < 0:
-            now = self._loop.time()
-            self._purse = min(PURSE, self._purse + (now - self._purse_at) * _PER_SECOND)
-            self._purse_at = now
-            if self._purse < 0:
-                raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
-
     def forget(self, stream: Http2Stream) -> None:
         """A stream is closed."""
         stream.is_gone = True
-        self._streams.pop(stream.id, None)
+        if self._streams.pop(stream.id, None) is not None:
+            self._close_id(stream.id, may_say_more=not stream.is_ended)
         self._busy_at = self._heard_at
         if self._is_ending and not self._streams:
             self.close()
@@ -349,11 +199,14 @@ class Http2Connection(ServedConnection):
         self._is_over = True
         for stream in list(self._streams.values()):
             self._lose(stream)
+        self._writer.flush()
         self.transport.close()
 
     def _fail(self, code: int) -> None:
         """Send the caller away, and give it time to read why: what it has sent, and we have not
         read, would take our last words back."""
+        if code != frames.NO_ERROR:
+            self._on_fault(code)
         self._tell_end(code)
         if not self.transport.can_write_eof():
             self.close()
@@ -361,6 +214,7 @@ class Http2Connection(ServedConnection):
         self._is_over = True
         for stream in list(self._streams.values()):
             self._lose(stream)
+        self._writer.flush()
         self.transport.write_eof()
         self._timer.cancel()
         self._timer = self._loop.call_later(LINGER_SECONDS, self.transport.abort)
@@ -373,6 +227,11 @@ class Http2Connection(ServedConnection):
         self.forget(stream)
         if stream.reader is not None:
             stream.reader.lose()
+
+    def _close_id(self, id: int, *, may_say_more: bool) -> None:
+        self._closed[id] = may_say_more
+        if len(self._closed) > _MOST_CLOSED:
+            del self._closed[next(iter(self._closed))]
 
     def _look(self) -> None:
         """Look whether the caller is late with something."""
@@ -397,10 +256,8 @@ class Http2Connection(ServedConnection):
         elif not self._asked_at and now - self._heard_at > _ASK_AFTER:
             self._asked_at = now
             self._write(frame(frames.PING, 0, 0, _OUR_PING))
-        for stream in [one for one in self._streams.values() if _is_late(one, now)]:
-            stream.reset(frames.CANCEL)
-            if stream.reader is not None:
-                stream.reader.lose()
+        for stream in [one for one in self._streams.values() if one.is_late(now)]:
+            stream.abandon(frames.CANCEL)
 
     # Frames
 
@@ -424,7 +281,7 @@ class Http2Connection(ServedConnection):
             if kind < len(on_frame):
                 on_frame[kind](flags, stream & LARGEST_WINDOW, data[at + HEAD_BYTES : stop])
             else:
-                self.pay(1)
+                self._pay(1)
             if self._is_over:
                 return
             at = stop
@@ -440,16 +297,17 @@ class Http2Connection(ServedConnection):
             self._write(number_frame(frames.WINDOW_UPDATE, 0, self._unread))
             self._unread = 0
         stream = self._streams.get(id)
-        if stream is None or stream.is_ended:
-            if not 0 < id <= self._last:
-                raise ConnectionFault(frames.PROTOCOL_ERROR)
-            # It was sent before its caller knew that the stream is closed.
-            self.pay(1)
+        if stream is None:
+            self._check_closed(id)
+            return
+        if stream.is_ended:
+            self._pay(1)
+            stream.abandon(frames.STREAM_CLOSED)
             return
         if flags & frames.PADDED:
             body = _unpadded(body)
         if not body and not flags & frames.END_STREAM:
-            self.pay(1)
+            self._pay(1)
         stream.received += size
         stream.unread += size
         if stream.unread > STREAM_WINDOW:
@@ -471,7 +329,8 @@ class Http2Connection(ServedConnection):
         if flags & frames.PADDED:
             body = _unpadded(body)
         if flags & frames.HAS_PRIORITY:
-            body = body[5:]
+            _check(len(body) >= _PRIORITY_BYTES)
+            body = body[_PRIORITY_BYTES:]
         if not id & 1:
             raise ConnectionFault(frames.PROTOCOL_ERROR)
         ends = bool(flags & frames.END_STREAM)
@@ -485,7 +344,7 @@ class Http2Connection(ServedConnection):
     def _on_continuation(self, flags: int, id: int, body: bytes) -> None:
         if id != self._block_of or not id:
             raise ConnectionFault(frames.PROTOCOL_ERROR)
-        self.pay(1)
+        self._pay(1)
         self._take_block(body)
         if flags & frames.END_HEADERS:
             block = bytes(self._block)
@@ -502,26 +361,31 @@ class Http2Connection(ServedConnection):
         if len(block) > MOST_BYTES:
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
         if len(block) > _CHEAP_BLOCK:
-            self.pay((len(block) - _CHEAP_BLOCK) / 1_024)
+            self._pay((len(block) - _CHEAP_BLOCK) / 1_024)
         found = self._headers.read(block)
         if found.is_too_large:
-            self.pay(_TOO_LARGE)
+            self._pay(TOO_LARGE)
         stream = self._streams.get(id)
         if stream is not None:
             # Trailers, which say nothing to us.
-            if not ends or stream.is_ended:
-                raise ConnectionFault(frames.PROTOCOL_ERROR)
+            if stream.is_ended:
+                stream.abandon(frames.STREAM_CLOSED)
+                return
+            if not ends or not are_trailers(found):
+                stream.abandon(frames.PROTOCOL_ERROR)
+                return
             stream.is_ended = True
             assert stream.reader is not None, "a stream is read from its headers on"
             stream.reader.end()
             return
         if id <= self._last:
-            self.pay(1)
+            self._check_closed(id)
             return
         self._last = id
         if self._is_ending or len(self._streams) >= MOST_STREAMS:
-            self.pay(1)
+            self._pay(1)
             self._write(number_frame(frames.RST_STREAM, id, frames.REFUSED_STREAM))
+            self._close_id(id, may_say_more=not ends)
             return
         stream = Http2Stream(self, id, self._heard_at)
         stream.is_ended = ends
@@ -530,9 +394,20 @@ class Http2Connection(ServedConnection):
         if ends and not stream.is_gone:
             stream.reader.end()
 
-    def _on_priority(self, _flags: int, _id: int, body: bytes) -> None:
-        _check(len(body) == 5)
-        self.pay(1)
+    def _check_closed(self, id: int) -> None:
+        """Take what is said on a stream that is not open; raises `ConnectionFault`."""
+        self._pay(1)
+        may_say_more = self._closed.get(id)
+        if may_say_more is None:
+            raise ConnectionFault(frames.PROTOCOL_ERROR)
+        if not may_say_more:
+            raise ConnectionFault(frames.STREAM_CLOSED)
+
+    def _on_priority(self, _flags: int, id: int, body: bytes) -> None:
+        _check(len(body) == _PRIORITY_BYTES)
+        if not id:
+            raise ConnectionFault(frames.PROTOCOL_ERROR)
+        self._pay(1)
 
     def _on_reset(self, _flags: int, id: int, body: bytes) -> None:
         _check(len(body) == 4)
@@ -540,23 +415,28 @@ class Http2Connection(ServedConnection):
             raise ConnectionFault(frames.PROTOCOL_ERROR)
         stream = self._streams.get(id)
         if stream is None:
-            self.pay(1)
+            self._pay(1)
             return
+        stream.is_ended = True
         self._lose(stream)
-        self.pay(1 if stream.is_answered else _GIVEN_UP)
+        self._pay(1 if stream.is_answered else GIVEN_UP)
 
     def _on_settings(self, flags: int, id: int, body: bytes) -> None:
         if id:
             raise ConnectionFault(frames.PROTOCOL_ERROR)
-        self._is_greeted = True
-        self.pay(1)
+        self._pay(1)
         if flags & frames.ACK:
             _check(not body)
+            if not self._is_greeted:
+                raise ConnectionFault(frames.PROTOCOL_ERROR)
             return
+        self._is_greeted = True
         _check(len(body) % 6 == 0)
         for name, value in frames.SETTING.iter_unpack(body):
             if name == frames.INITIAL_WINDOW_SIZE:
                 self._resize(value)
+            elif name == frames.ENABLE_PUSH and value > 1:
+                raise ConnectionFault(frames.PROTOCOL_ERROR)
             elif name == frames.MAX_FRAME_SIZE:
                 if not frames.FRAME_BYTES <= value < 1 << 24:
                     raise ConnectionFault(frames.PROTOCOL_ERROR)
@@ -583,22 +463,27 @@ class Http2Connection(ServedConnection):
         _check(len(body) == 8)
         if id:
             raise ConnectionFault(frames.PROTOCOL_ERROR)
-        self.pay(1)
+        self._pay(1)
         if not flags & frames.ACK:
             self._write(frame(frames.PING, frames.ACK, 0, body))
         elif body == _OUR_PING:
             self._asked_at = 0.0
 
-    def _on_goaway(self, _flags: int, _id: int, _body: bytes) -> None:
-        self.pay(1)
+    def _on_goaway(self, _flags: int, id: int, body: bytes) -> None:
+        _check(len(body) >= 8)
+        if id:
+            raise ConnectionFault(frames.PROTOCOL_ERROR)
+        self._pay(1)
 
     def _on_window(self, _flags: int, id: int, body: bytes) -> None:
         _check(len(body) == 4)
-        self.pay(1)
+        self._pay(1)
         size = int.from_bytes(body) & LARGEST_WINDOW
         if id == 0:
+            if not size:
+                raise ConnectionFault(frames.PROTOCOL_ERROR)
             self.window += size
-            if not size or self.window > LARGEST_WINDOW:
+            if self.window > LARGEST_WINDOW:
                 raise ConnectionFault(frames.FLOW_CONTROL_ERROR)
             self._wake_all()
             return
@@ -606,14 +491,13 @@ class Http2Connection(ServedConnection):
         if stream is None:
             if id > self._last:
                 raise ConnectionFault(frames.PROTOCOL_ERROR)
-            return
-        stream.window += size
-        if not size or stream.window > LARGEST_WINDOW:
-            stream.reset(frames.FLOW_CONTROL_ERROR)
-            if stream.reader is not None:
-                stream.reader.lose()
-            return
-        stream.wake()
+        elif not size:
+            stream.abandon(frames.PROTOCOL_ERROR)
+        elif stream.window + size > LARGEST_WINDOW:
+            stream.abandon(frames.FLOW_CONTROL_ERROR)
+        else:
+            stream.window += size
+            stream.wake()
 
     def _wake_all(self) -> None:
         for stream in self._streams.values():
@@ -629,11 +513,3 @@ def _unpadded(body: bytes) -> bytes:
 def _check(is_so: bool) -> None:
     if not is_so:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR)
-
-
-def _is_late(stream: Http2Stream, now: float) -> bool:
-    """Tell whether a caller takes too long, to send a request or to take a whole answer."""
-    if now > stream.taken_by:
-        return True
-    allowed = max(BODY_SECONDS, stream.received / BYTES_PER_SECOND)
-    return not stream.is_ended and not stream.is_answered and now - stream.began_at > allowed

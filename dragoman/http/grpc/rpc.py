@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dragoman.http.grpc.frames import PROTOCOL_ERROR
 from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.grpc.header_blocks import HeaderBlock, are_well_formed, written
-from dragoman.http.grpc.http2 import Http2Stream
+from dragoman.http.grpc.streams import Http2Stream
 from dragoman.http.request import Headers
 from dragoman.transports.grpc.statuses import CODES
 
@@ -26,7 +26,8 @@ _OK = written([(b"grpc-status", b"0")])
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])\Z")
 _UNITS = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 # Headers that are about the rpc, and not for its handler.
-_OF_GRPC = frozenset({b"te", b"content-type", b"content-length", b"host", b"connection"})
+_OF_GRPC = frozenset({b"te", b"host"})
+_MOST_DIGITS = 20
 _UNSAFE = re.compile(rb"[^\x20-\x24\x26-\x7e]")
 # How many of the largest requests may be on their way on one connection.
 _LARGEST_AT_ONCE = 4
@@ -70,6 +71,8 @@ class RpcHead(NamedTuple):
     seconds: float | None
     # None: this is not gRPC.
     handler: RpcHandler | None
+    # How long the request will be; None: its caller does not say.
+    length: int | None = None
 
 
 def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
@@ -79,6 +82,7 @@ def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
     method = path = kind = b""
     metadata: Headers = []
     seconds: float | None = None
+    length: int | None = None
     for header in block.headers:
         name, value = header
         if name == b":path":
@@ -89,6 +93,9 @@ def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
             kind = value
         elif name == b"grpc-timeout":
             seconds = _seconds(value)
+        elif name == b"content-length":
+            # One that is no number is that of no request.
+            length = int(value) if value.isdigit() and len(value) < _MOST_DIGITS else -1
         elif name.endswith(b"-bin"):
             metadata.append((name, _unpacked(value)))
         elif not name.startswith((b":", b"grpc-")) and name not in _OF_GRPC:
@@ -99,7 +106,7 @@ def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
     handler = find(text)
     if handler is None:
         raise RpcFailure("UNIMPLEMENTED", "There is no such rpc")
-    return RpcHead(text, metadata, seconds, handler)
+    return RpcHead(text, metadata, seconds, handler, length)
 
 
 def _seconds(text: bytes) -> float:
@@ -127,6 +134,9 @@ class ServedRpc:
         self._most_bytes = most_bytes
         self._loop = asyncio.get_running_loop()
         self._body = bytearray()
+        # How much has come, and how much will; None: the caller did not say.
+        self._received = 0
+        self._length: int | None = None
         self._has_ended = False
         # Set when more of a conversation has come.
         self._more = asyncio.Event()
@@ -143,11 +153,11 @@ class ServedRpc:
     def _begin(self, block: HeaderBlock, find: FindHandler) -> None:
         head = block.meaning
         if not isinstance(head, RpcHead):
-            if not are_well_formed(block.headers):
+            if not are_well_formed(block):
                 self._stream.reset(PROTOCOL_ERROR)
                 return
             head = block.meaning = head_of(block, find)
-        self.path, self.metadata, seconds, self._handler = head
+        self.path, self.metadata, seconds, self._handler, self._length = head
         if self._handler is None:
             # Its caller is told in words of HTTP.
             self._stream.send_headers(_NOT_GRPC, ends=True)
@@ -164,6 +174,7 @@ class ServedRpc:
         """Some of the request has come."""
         body, connection = self._body, self._stream.connection
         body += data
+        self._received += len(data)
         connection.held += len(data)
         if connection.held > _LARGEST_AT_ONCE * self._most_bytes:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The connection sends too much at once"))
@@ -183,6 +194,9 @@ class ServedRpc:
 
     def end(self) -> None:
         """The caller has said all."""
+        if self._length is not None and self._length != self._received:
+            self._stream.abandon(PROTOCOL_ERROR)
+            return
         self._has_ended = True
         self._more.set()
         if self._task is None:

@@ -12,9 +12,10 @@ from dragoman.http.admission import Admission
 from dragoman.http.grpc.exchange import App, RpcExchange, RpcOutcome
 from dragoman.http.grpc.front import RpcOrigin, TakenConnection
 from dragoman.http.grpc.header_blocks import HeaderBlock
-from dragoman.http.grpc.http2 import Http2Connection, Http2Stream
+from dragoman.http.grpc.http2 import Http2Connection
 from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, framed
 from dragoman.http.grpc.services import HealthService, ReflectionService
+from dragoman.http.grpc.streams import Http2Stream
 from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
 from dragoman.transports.grpc.routing import addressed
@@ -44,14 +45,18 @@ class A2ARpcServer:
                     self._handlers[path] = handler
 
     def serve(
-        self, connection: TakenConnection, origin: RpcOrigin, on_lost: Callable[[], None]
+        self,
+        connection: TakenConnection,
+        origin: RpcOrigin,
+        on_lost: Callable[[], None],
+        on_fault: Callable[[int], None],
     ) -> Http2Connection:
         """Return what takes a connection, behind its preface."""
 
         def opened(stream: Http2Stream, block: HeaderBlock) -> ServedRpc:
             return ServedRpc(stream, block, origin, self._find, self._most_bytes)
 
-        return Http2Connection(connection, opened, on_lost)
+        return Http2Connection(connection, opened, on_lost, on_fault)
 
     def stop(self) -> None:
         """Tell clients that watch the health of the server that it takes no more rpcs."""

@@ -118,6 +118,7 @@ class GrpcWriter:
         self._request = request
         self._exchange = exchange
         self._codec = codec
+        self._encoder = codec.stream_encoder()
         self._operation = operation
         self._has_positions = RESUME_URI in request.extensions
         self._error: A2AError | None = None
@@ -142,11 +143,11 @@ class GrpcWriter:
             raise AssertionError("a stream has one opening, and it comes first")
         if isinstance(batch, Message):
             return await self._write(self._codec.encode_event(Recorded(0, batch)), 0)
-        encode = self._codec.encode_event
+        messages = self._encoder.encode(batch)
         if self._has_positions:
-            messages = [positioned(encode(one), one.seq) for one in batch]
-        else:
-            messages = [encode(one) for one in batch]
+            messages = [
+                positioned(message, one.seq) for message, one in zip(messages, batch, strict=True)
+            ]
         data = b"".join(map(framed, messages))
         await self._exchange.context.write(data)
         return len(data)

@@ -1,8 +1,8 @@
 """Requests, replies and events of one version as the bytes of its protobuf messages, and back.
 
 The dialect says what plain values mean and whether they are valid; the shapes put them into
-messages. An event is encoded once for all its readers; its position is a field that is appended for
-those who asked for it.
+messages. An event is encoded once for all its readers, but for chunks, which cost less than to look
+them up; its position is a field that is appended for those who asked for it.
 """
 
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from dragoman.model.operations import Operation
 from dragoman.model.record import Recorded
 from dragoman.service import Reply, TaskReply
 from dragoman.transports.grpc import tables
+from dragoman.transports.grpc.chunks import StreamEncoder
 from dragoman.transports.grpc.field_count import check_fields
 from dragoman.transports.grpc.plain_values import shape_of
 from dragoman.transports.grpc.tables import ProtoSchema, Rpc
@@ -83,6 +84,10 @@ class GrpcCodec:
             value = self.dialect.event_value(recorded.event)
             shape = recorded.shapes[key] = self._stream.encode(value)
         return shape
+
+    def stream_encoder(self) -> StreamEncoder:
+        """Return what encodes the events of one stream."""
+        return StreamEncoder(self.schema, self.dialect, self.encode_event)
 
     # For clients
 

@@ -28,9 +28,11 @@ const cardResolver = new DefaultAgentCardResolver({ fetchImpl: fetchCard, legacy
 const transports = [new TRANSPORTS[carried]({ legacyCompat })];
 const factory = new ClientFactory({ transports, cardResolver });
 
-const request = (words, { task = '', context = '', wait = true } = {}) => ({
+// `named` is the agent that messages name, where the address does not lead to it.
+const requests = (named) => (words, { task = '', context = '', wait = true } = {}) => ({
   tenant: '',
   message: {
+    metadata: named ? { agentId: named } : undefined,
     messageId: randomUUID(),
     taskId: task,
     contextId: context,
@@ -47,12 +49,12 @@ const state = (holder) =>
   Object.keys(TaskState).find((name) => TaskState[name] === holder.status?.state);
 
 const deeds = {
-  async send(client) {
+  async send(client, request) {
     const task = await client.sendMessage(request('echo hello'));
     deepStrictEqual([state(task), said(task)], ['TASK_STATE_COMPLETED', 'hello']);
   },
 
-  async stream(client) {
+  async stream(client, request) {
     const events = [];
     for await (const event of client.sendMessageStream(request('chunks 4'))) {
       events.push(event.payload);
@@ -63,7 +65,7 @@ const deeds = {
     deepStrictEqual([state(task), said(task)], ['TASK_STATE_COMPLETED', WHOLE]);
   },
 
-  async ask(client) {
+  async ask(client, request) {
     const asked = await client.sendMessage(request('ask'));
     const question = [state(asked), text(asked.status.message)];
     deepStrictEqual(question, ['TASK_STATE_INPUT_REQUIRED', 'Which city?']);
@@ -73,7 +75,7 @@ const deeds = {
     deepStrictEqual(answer, [asked.id, 'TASK_STATE_COMPLETED', 'got Graz']);
   },
 
-  async answer_in_a_stream(client) {
+  async answer_in_a_stream(client, request) {
     const asked = await client.sendMessage(request('ask'));
     const states = [];
     for await (const event of client.sendMessageStream(request('Graz', { task: asked.id }))) {
@@ -84,7 +86,7 @@ const deeds = {
     deepStrictEqual(states.includes('TASK_STATE_INPUT_REQUIRED'), false);
   },
 
-  async cancel(client) {
+  async cancel(client, request) {
     const task = await client.sendMessage(request('cancelme', { wait: false }));
     const canceled = await client.cancelTask({ tenant: '', id: task.id });
     deepStrictEqual([canceled.id, state(canceled)], [task.id, 'TASK_STATE_CANCELED']);
@@ -99,14 +101,16 @@ async function within(promise) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-async function tried(agent, address) {
+async function tried(agent, place) {
+  const [address, named] = place.split('#');
+  const request = requests(named);
   for (const [deed, act] of Object.entries(deeds)) {
     // Their tasks cannot wait for anybody.
     if (agent === 'corvid' && ['ask', 'answer_in_a_stream'].includes(deed)) continue;
     let detail = '';
     try {
       // Below an address the library looks only if that ends like a folder.
-      await within(factory.createFromUrl(`${address}/`).then(act));
+      await within(factory.createFromUrl(`${address}/`).then((client) => act(client, request)));
     } catch (error) {
       detail = error.stack;
     }

@@ -9,6 +9,7 @@ import importlib
 import json
 import sys
 import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "peers" / "drivers"))
 import scenarios as plain
 
 EACH_WITHIN = 60.0
+# The agent that messages name; empty: the address leads to it.
+named: ContextVar[str] = ContextVar("named", default="")
 WHOLE = "c0 c1 c2 c3 "
 
 
@@ -30,7 +33,12 @@ def speaking(library: Any) -> None:
         if isinstance(request, dict):
             request["parts"][0]["text"] = text
             return request
-        part = getattr(request, "message", request).parts[0]
+        message = getattr(request, "message", request)
+        if named.get() and hasattr(message, "DESCRIPTOR"):
+            message.metadata.update({"agentId": named.get()})
+        elif named.get():
+            message.metadata = {"agentId": named.get()}
+        part = message.parts[0]
         # Parts of 0.3 have the text one level below.
         getattr(part, "root", part).text = text
         return request
@@ -77,6 +85,8 @@ async def cancel(peer: plain.Peer) -> None:
 
 
 async def tried(library: Any, spoken: str, agent: str, address: str) -> None:
+    address, _, agent_id = address.partition("#")
+    named.set(agent_id)
     async with library.connect(address, spoken) as peer:
         for deed in (send, stream, ask, answer_in_a_stream, cancel):
             if agent == "corvid" and deed in (ask, answer_in_a_stream):

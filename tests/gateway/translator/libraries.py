@@ -1,7 +1,8 @@
 """Runs the clients of public libraries, each in its own environment, against many agents.
 
 A driver takes what to speak and pairs of name and address, and prints a JSON line for each thing it
-did: the agent, the deed, and what went wrong.
+did: the agent, the deed, and what went wrong. An address that ends with `#ID` is that of the
+gateway itself: messages name the agent there.
 """
 
 import json
@@ -27,12 +28,15 @@ LIBRARIES = [
     ("a2a-sdk==1.3.0", "1.0-rest"),
     ("a2a-sdk==1.3.0", "1.0-grpc"),
     ("a2a-sdk==1.3.0", "0.3-jsonrpc"),
+    ("a2a-sdk==1.3.0", "0.3-grpc"),
     ("a2a-sdk==0.3.26", "0.3-jsonrpc"),
     ("a2a-sdk==0.3.26", "0.3-rest"),
+    ("a2a-sdk==0.3.26", "0.3-grpc"),
     ("a2a-js", "1.0-jsonrpc"),
     ("a2a-js", "1.0-rest"),
     ("a2a-js", "1.0-grpc"),
     ("a2a-js", "0.3-jsonrpc"),
+    ("a2a-js", "0.3-grpc"),
     (FASTA2A, "0.3-jsonrpc"),
 ]
 DRIVEN_WITHIN = 300.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import grpc
 import grpc.aio
 import pytest
-from harness.frames import HEAD, SETTINGS, frame, head, next_frame
+from harness.frames import HEAD, SETTINGS, connected, frame, head, next_frame
 from harness.rpcs import Rpcs, message, rpcs_to, talking
 from harness.waiting import within
 
@@ -145,7 +145,7 @@ async def test_an_abuse_of_http2_harms_no_one_else(server: ServerProcess, abuse:
         await rpcs.call("ListTasks", {})
         before = server.memory() or 0
         for _ in range(3):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            reader, writer = await connected(server.port)
             writer.write(PREFACE + SETTINGS + ABUSES[abuse])
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(drained(reader))
@@ -161,12 +161,12 @@ async def test_an_abuse_of_http2_harms_no_one_else(server: ServerProcess, abuse:
 
 
 async def test_headers_that_do_not_end_end_the_connection(server: ServerProcess) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     writer.write(PREFACE + SETTINGS + ABUSES["headers without an end"])
     # The preface, and what is in one go with it, may be too much already.
     await within(drained(reader))
     writer.close()
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     writer.write(PREFACE + SETTINGS + frame(1, 0, 1, HEAD))
     await within(reader.readexactly(9))
     with contextlib.suppress(OSError):
@@ -185,7 +185,7 @@ async def test_frames_are_read_however_they_are_cut(server: ServerProcess, step:
     padded = frame(1, 4 | 8 | 32, 3, b"\x02" + bytes(5) + listing + bytes(2))
     data = PREFACE + SETTINGS + frame(0xEE, 0, 0, bytes(90)) + request + padded
     data += frame(0, 1 | 8, 3, b"\x04" + bytes(5) + bytes(4))
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await connected(server.port)
     for at in range(0, len(data), step):
         writer.write(data[at : at + step])
         await writer.drain()

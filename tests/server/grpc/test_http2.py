@@ -25,9 +25,10 @@ from harness.serving import serving
 from harness.waiting import eventually
 
 from dragoman import Agent
-from dragoman.http.grpc import http2
+from dragoman.http.grpc import http2, penalties, streams
 from dragoman.http.grpc.front import PREFACE
-from dragoman.http.grpc.http2 import MOST_STREAMS, PURSE
+from dragoman.http.grpc.http2 import MOST_STREAMS
+from dragoman.http.grpc.purse import FULL as PURSE
 from dragoman.model.card import RESUME_URI
 from dragoman.testing.processes import ServerProcess
 
@@ -78,6 +79,25 @@ FLOODS = {
 }
 
 
+# One field of four kilobytes that is put into the table, and named as often as a block has room.
+LARGE_FIELD = frame(HEADERS, 5, 1, head("ListTasks") + b"\x40\x01b\x7f\xa1\x1e" + b"x" * 4_000)
+BOMBS = {
+    "large fields": LARGE_FIELD + frame(HEADERS, 5, 3, head("ListTasks") + b"\xbe" * 100),
+    "many fields": frame(HEADERS, 5, 1, head("ListTasks") + b"\x90" * 4_000),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_a_block_that_grows_by_naming_ends_the_connection(
+    server: ServerProcess, bomb: str
+) -> None:
+    reader, writer = await greeted(server.port)
+    writer.write(BOMBS[bomb])
+    answered = await until_end(reader)
+    writer.close()
+    assert (answered[-1].kind, answered[-1].body[7]) == (GOAWAY, CALM)
+
+
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_what_brings_nothing_is_done_so_often_and_no_more(
     server: ServerProcess, flood: str
@@ -92,6 +112,33 @@ async def test_what_brings_nothing_is_done_so_often_and_no_more(
     # Some more for the time that it takes.
     assert len(answered) < 2 * PURSE
     assert last < 2 * PURSE
+
+
+async def test_an_address_that_floods_is_not_read_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # So slowly is it forgiven that it is not, here.
+    monkeypatch.setattr(penalties, "_PER_SECOND", 0.001)
+    monkeypatch.setattr(penalties, "LONGEST", 3_600.0)
+    async with serving(text_agent(), transport="jsonrpc,grpc") as site:
+        port = int(site.url.rpartition(":")[2])
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(PREFACE + SETTINGS + b"".join(FLOODS["pings"]))
+            await until_end(reader)
+            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(PREFACE + SETTINGS)
+        greeting = asyncio.create_task(next_frame(reader))
+        # Another address is answered meanwhile.
+        other, its_writer = await greeted(port)
+        its_writer.write(asking(1, "much", "beside"))
+        while (await next_frame(other)).kind != HEADERS:
+            pass
+        assert not greeting.done()
+        greeting.cancel()
+        writer.close()
+        its_writer.close()
 
 
 async def test_a_caller_that_pings_now_and_then_is_answered(server: ServerProcess) -> None:
@@ -258,8 +305,8 @@ async def test_a_caller_that_is_late_is_not_waited_for(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, said, ends_with = LATE[what]
-    monkeypatch.setattr(http2, name, 0.0)
-    monkeypatch.setattr(http2, "BYTES_PER_SECOND", 10.0**9)
+    monkeypatch.setattr(streams if hasattr(streams, name) else http2, name, 0.0)
+    monkeypatch.setattr(streams, "BYTES_PER_SECOND", 10.0**9)
     monkeypatch.setattr(http2, "_LOOK_EVERY", 0.05)
     if what == "the answer to a ping":
         monkeypatch.setattr(http2, "_ASK_AFTER", 0.0)
