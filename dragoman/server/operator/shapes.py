@@ -52,7 +52,7 @@ class TaskSearch(PageQuery, frozen=True, kw_only=True):
     # Of the last status: not before the one, and before the other.
     since: Instant = ""
     until: Instant = ""
-    # In the first message or in the error.
+    # Words of the first message or of the error, each from its beginning.
     text: Name = ""
 
 
@@ -170,9 +170,8 @@ class TaskItems(_Shape, frozen=True):
 
     items: list[TaskItem]
     next_page_token: str
-    # Of a search for a text: how many tasks were looked at for it, and back to which status.
-    searched: int = 0
-    searched_back_to: str = ""
+    # Of a search for words: the index is not complete yet, and tasks may be missing.
+    is_partial: bool = False
 
 
 class InboxItem(_Shape, frozen=True, omit_defaults=True):
