@@ -267,11 +267,28 @@ class TransitionItem(_Shape, frozen=True, omit_defaults=True):
     seconds: float = 0.0
 
 
+class PushMark(_Shape, frozen=True, omit_defaults=True):
+    """What became of a task's events at one receiver."""
+
+    # The event that it is about: the last that was taken, else the one that was not.
+    position: int
+    kind: Literal["delivered", "waiting", "failing", "dead"]
+    # The receiver, without path and query.
+    url: str
+    # Since when it fails, or when it was given up; when it was taken is not recorded.
+    at: str = ""
+    tries: int = 0
+    due_at: str = ""
+    # For operators.
+    problem: str = ""
+
+
 class TransitionItems(_Shape, frozen=True):
-    """A window of what a timeline shows."""
+    """A window of what a timeline shows, and what became of its events at receivers."""
 
     items: list[TransitionItem]
     next_after: int
+    pushes: list[PushMark] = []
 
 
 class Node(_Shape, frozen=True, omit_defaults=True):

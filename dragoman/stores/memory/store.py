@@ -540,6 +540,12 @@ class MemoryStore:
         left = [place for place in places if before is None or place[0] < before]
         return [letter for _, letter in sorted(left, key=itemgetter(0), reverse=True)[:limit]]
 
+    async def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took."""
+        own = [receiver for receiver in self._receivers.values() if receiver.push.task == number]
+        letters = [letter for receiver in own for letter in receiver.letters.values()]
+        return sorted(letters, key=lambda letter: (letter.push, letter.seq))
+
     async def receivers(
         self, *, limit: int, before: int = 0, failing: bool = False
     ) -> list[tuple[Push, int]]:

@@ -498,6 +498,10 @@ class SQLiteStore(FileReads):
         """Return what was never taken."""
         return self._pushes.dead_letters(limit, before)
 
+    async def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took."""
+        return self._pushes.letters_of(number)
+
     async def receivers(
         self, *, limit: int, before: int = 0, failing: bool = False
     ) -> list[tuple[Push, int]]:
