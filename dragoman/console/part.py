@@ -244,9 +244,11 @@ class ConsolePart(AppPart):
         """Return what every template has, and what this page adds."""
         path = request.path
         query = request.scope["query_string"].decode("latin-1")
+        here = f"{_base(request)}{path.removeprefix(PATH)}" + (f"?{query}" if query else "")
         return {
             "base": _base(request),
-            "here": f"{_base(request)}{path.removeprefix(PATH)}" + (f"?{query}" if query else ""),
+            "here": here,
+            "page": f"{_base(request)}{drawn.live_at}" if drawn.live_at else here,
             "path": path.removeprefix(PATH) or "/",
             "me": me,
             "title": drawn.title,

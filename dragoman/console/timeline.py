@@ -11,7 +11,7 @@ from dragoman.console.rendering import STATES, read_instant, seconds
 MOST_SHOWN = 2000
 WIDTH, LABELS, LANE = 1000.0, 96.0, 28.0
 _INNER = WIDTH - LABELS - 16
-_LANES = ("state", "attempts", "steps", "asks", "calls")
+_LANES = ("state", "attempts", "steps", "asks", "calls", "pushes")
 _LANE_OF = {
     "status": "state",
     "task": "state",
@@ -29,6 +29,9 @@ _LANE_OF = {
     "call": "calls",
 }
 _AT_WORK = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+# What may still be taken.
+PENDING = ("waiting", "failing")
+_PUSH_TONES = {"delivered": "good", "waiting": "quiet", "failing": "bad", "dead": "bad"}
 _UNSHOWN = ("trace", "scopes", "dropped")
 _TONES = {"attempts": "bad", "steps": "accent", "asks": "ask", "calls": "active"}
 
@@ -56,13 +59,17 @@ class Drawing(msgspec.Struct):
     is_empty: bool = False
 
 
-def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
-    """Return the picture of some transitions, oldest first."""
+def draw(
+    transitions: list[dict[str, Any]], pushes: list[dict[str, Any]], *, is_ended: bool
+) -> Drawing:
+    """Return the picture of some transitions, oldest first, and of what receivers were sent."""
     found = _timed(transitions)
     if not found:
         return Drawing(0, [], [], [], is_empty=True)
-    first, last = found[0][0], max(at for at, _ in found)
-    end = last if is_ended else max(last, datetime.now(UTC).replace(microsecond=0))
+    sent = _sent(found, pushes)
+    first, last = found[0][0], max(at for at, _ in [*found, *sent])
+    is_over = is_ended and not any(one["kind"] in PENDING for _, one in sent)
+    end = last if is_over else max(last, datetime.now(UTC).replace(microsecond=0))
     span = max((end - first).total_seconds(), 0.001)
 
     def place(at: datetime) -> float:
@@ -72,6 +79,7 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
         name
         for name in _LANES
         if any(_LANE_OF.get(one["kind"], "attempts") == name for _, one in found)
+        or (name == "pushes" and sent)
     ]
     shapes = _states(found, end, place, used)
     for number, (at, one) in enumerate(found):
@@ -88,10 +96,42 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
         shape.is_guess = not one.get("at")
         shapes.append(shape)
     shapes += _gaps(found, place, used)
+    for at, one in sent:
+        shape = Shape(len(used) - 1, place(at), 0.0, _PUSH_TONES[one["kind"]], one["text"])
+        shape.width = place(end) - shape.x if one["kind"] in PENDING else 0.0
+        # When a receiver took an event is not recorded.
+        shape.is_guess = not one.get("at")
+        shapes.append(shape)
     ticks = [
         (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
     ]
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
+
+
+def _sent(
+    found: list[tuple[datetime, dict[str, Any]]], pushes: list[dict[str, Any]]
+) -> list[tuple[datetime, dict[str, Any]]]:
+    """Return what receivers were sent, each with its time or that of the event that it is about."""
+    sent: list[tuple[datetime, dict[str, Any]]] = []
+    for one in pushes:
+        before = [at for at, other in found if other["position"] <= one["position"]]
+        at = read_instant(one.get("at", "")) or (before or [found[0][0]])[-1]
+        sent.append((max(at, found[0][0]), {**one, "text": push_line(one)}))
+    return sent
+
+
+def push_line(push: dict[str, Any]) -> str:
+    """Return what became of events at a receiver, in words."""
+    tries = push.get("tries", 0)
+    times = f"{tries} {'try' if tries == 1 else 'tries'}"
+    said = {
+        "delivered": f"taken up to event {push['position']}",
+        "waiting": f"event {push['position']} waits",
+        "failing": f"event {push['position']} is not taken, {times}",
+        "dead": f"event {push['position']} given up, {times}",
+    }[push["kind"]]
+    problem = f": {push['problem']}" if push.get("problem") else ""
+    return f"{push['url']} · {said}{problem}"
 
 
 def _span(

@@ -21,6 +21,8 @@ class DrawnPage(msgspec.Struct):
     # Seconds after which such a part is drawn again although no task changed; 0: never.
     every: float = 0.0
     status: int = 200
+    # Where its parts that change are read, if not at its own address; a path below the console.
+    live_at: str = ""
 
 
 class Redirect(msgspec.Struct):

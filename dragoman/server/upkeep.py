@@ -5,9 +5,11 @@ so a failure is logged and the chore goes on."""
 import asyncio
 import contextlib
 import logging
+import time
 
 from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import StoreBroken, StoreUnavailable
+from dragoman.server.operator.task_words import index_some
 from dragoman.server.site import Site
 from dragoman.server.store_marks import drained_processes
 from dragoman.stores.interface import Duty, Rung
@@ -19,6 +21,9 @@ SWEEP_EVERY = 1.0
 EXPIRE_EVERY = 0.5
 LOOK_EVERY = 0.75
 DRAIN_LOOK_EVERY = 2.0
+INDEX_EVERY = 2.0
+# While there are words to index, that takes at most a tenth of the time.
+INDEX_REST = 9
 
 
 class Upkeep:
@@ -36,6 +41,7 @@ class Upkeep:
             self._sweep(),
             self._look(),
             self._prune(),
+            self._index_words(),
             self._watch_store(),
             self._watch_drains(),
         )
@@ -138,6 +144,26 @@ class Upkeep:
                 # Whatever it was: without the next round the store grows without end.
                 logger.exception("finished tasks could not be forgotten; trying again")
             await asyncio.sleep(PRUNE_EVERY)
+
+    async def _index_words(self) -> None:
+        """Add the words of tasks to the index, behind the tasks."""
+        store, pause = self._site.store, INDEX_EVERY
+        while True:
+            await asyncio.sleep(pause)
+            began, has_more = time.monotonic(), False
+            try:
+                if await store.lead(Duty.INDEX_WORDS):
+                    has_more = await index_some(store)
+            except StoreBroken:
+                # The chore that watches the store reports it.
+                return
+            except StoreUnavailable:
+                # It says so itself.
+                pass
+            except Exception:
+                # Whatever it was: without the next round a search misses older tasks.
+                logger.exception("words of tasks could not be indexed; trying again")
+            pause = INDEX_REST * (time.monotonic() - began) if has_more else INDEX_EVERY
 
     async def _watch_drains(self) -> None:
         """End this process once an operator asked for it in another one."""

@@ -124,7 +124,7 @@ async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_ther
             stuck = await send(site.http, "slow")
             others.moved_to = "/changer/elsewhere"
             hook = {"url": f"{others.url}/hook/secret", "id": "h"}
-            await send(site.http, "steady", taskPushNotificationConfig=hook)
+            pushed = await send(site.http, "steady", taskPushNotificationConfig=hook)
             answers = await asyncio.gather(*(send(site.http, "steady") for _ in range(100)))
             assert [one for one in answers if one.status_code == 429]
 
@@ -147,9 +147,19 @@ async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_ther
 
             await _mend_the_limit(page)
             await _mend_the_card(page)
+            hooked = pushed.json()["task"]["id"]
+            await page.goto(f"/console/tasks/{hooked}/timeline")
+            sent = page.locator("table", has_text=others.url)
+            await expect(sent).to_contain_text("failing")
+            await expect(page.locator("svg .lane", has_text="pushes")).to_have_count(1)
+            await page.goto("/console")
             others.takes = True
             await _mend_the_receiver(page)
             assert others.posts
+            await page.goto(f"/console/tasks/{hooked}/timeline")
+            await expect(sent).to_contain_text("delivered")
+            await expect(sent).not_to_contain_text("failing")
+            await page.goto("/console")
             await _mend_the_agent(page)
             body = {"message": message("again"), "configuration": {"returnImmediately": True}}
             paused = await site.http.post("/a2a/slow/message:send", json=body, headers=OLIVIA)

@@ -97,6 +97,7 @@ def test_a_timeline_shows_states_steps_and_the_gap_before_a_takeover() -> None:
             {"position": 4, "kind": "attempt", "at": at(9)},
             {"position": 5, "kind": "status", "at": at(10), "state": "TASK_STATE_COMPLETED"},
         ],
+        [],
         is_ended=True,
     )
     assert drawing.lanes == ["state", "attempts", "steps"]
@@ -127,6 +128,7 @@ def test_steps_and_calls_without_times_last_as_long_as_their_neighbours_say() ->
                 "state": "TASK_STATE_COMPLETED",
             },
         ],
+        [],
         is_ended=True,
     )
     (call,) = (shape for shape in drawing.shapes if shape.title.startswith("the best"))
@@ -137,8 +139,8 @@ def test_steps_and_calls_without_times_last_as_long_as_their_neighbours_say() ->
 
 
 def test_a_task_without_times_has_no_timeline() -> None:
-    assert draw([], is_ended=True).is_empty
-    assert draw([{"position": 1, "kind": "step"}], is_ended=False).is_empty
+    assert draw([], [], is_ended=True).is_empty
+    assert draw([{"position": 1, "kind": "step"}], [], is_ended=False).is_empty
 
 
 def test_a_chart_of_one_value_or_none_is_drawn() -> None:
@@ -173,3 +175,38 @@ def test_grpc_is_shown_where_a_card_names_an_address_for_it() -> None:
         '-d \'{"id":"t1","tenant":"agents/echo"}\' 127.0.0.1:80 lf.a2a.v1.A2AService/GetTask'
     )
     assert "-plaintext" not in view.curl("https://agent.example", task)
+
+
+def test_a_timeline_shows_what_receivers_were_sent() -> None:
+    """Taken, given up, failing and waiting; what may still come lasts until now."""
+    events = [
+        {
+            "position": 1,
+            "kind": "task",
+            "at": "2026-01-01T00:00:00Z",
+            "state": "TASK_STATE_WORKING",
+        },
+        {
+            "position": 2,
+            "kind": "status",
+            "at": "2026-01-01T00:00:10Z",
+            "state": "TASK_STATE_COMPLETED",
+        },
+    ]
+    url = "https://hook.example"
+    taken = {"position": 2, "kind": "delivered", "url": url}
+    dead = {"position": 1, "kind": "dead", "url": url, "at": "2026-01-01T00:00:20Z", "tries": 3}
+    drawing = draw(events, [taken, dead], is_ended=True)
+    assert drawing.lanes[-1] == "pushes"
+    one, two = [shape for shape in drawing.shapes if shape.lane == len(drawing.lanes) - 1]
+    assert (one.tone, one.is_guess, one.width) == ("good", True, 0)
+    assert (two.tone, two.is_guess, two.width) == ("bad", False, 0)
+    # The axis ends with the last try, not with the task.
+    assert one.x < two.x and "given up, 3 tries" in two.title
+    failing = {**dead, "kind": "failing", "problem": "status 500"}
+    waiting = {"position": 2, "kind": "waiting", "url": url}
+    drawing = draw(events, [failing, waiting], is_ended=True)
+    lasting = [shape for shape in drawing.shapes if shape.lane == len(drawing.lanes) - 1]
+    assert [shape.tone for shape in lasting] == ["bad", "quiet"]
+    assert all(shape.width > 0 for shape in lasting) and "status 500" in lasting[0].title
+    assert "pushes" not in draw(events, [], is_ended=True).lanes

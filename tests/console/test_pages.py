@@ -307,8 +307,33 @@ async def test_an_agent_is_tried_and_the_exchange_is_shown(browser: Browser, sit
         await page.get_by_label("as a caller of").select_option("0.3")
         await page.get_by_role("button", name="Send").click()
         await expect(page.get_by_text("message/send").first).to_be_visible()
+        # Its stream comes without a reload, as that version has it.
+        streamed = page.locator("#try_stream .events > li")
+        await expect(page.locator("#try_stream .state")).to_contain_text("completed")
+        await expect(streamed.filter(has_text="Day 1").first).to_be_visible()
+        await streamed.last.locator("summary").click()
+        await expect(streamed.last).to_contain_text("status-update")
+        await expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
         await page.get_by_role("link", name="Watch its task").click()
         await expect(page.locator(".say.artifact")).to_contain_text("Day 1")
+
+
+async def test_what_was_sent_to_try_an_agent_is_canceled_there(
+    browser: Browser, site: Site
+) -> None:
+    async with looking(browser, site.url) as page:
+        await page.goto("/console/agents/travel-desk")
+        await page.get_by_label("Skill").select_option("fill")
+        await page.get_by_label("Message").fill("a trip with a form")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.locator("#try_stream .state.ask")).to_have_count(1)
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator("main .state").first).to_contain_text("canceled")
+        # A task that the visitor cannot have is as one that is not there.
+        await page.goto("/console/agents/travel-desk?task=nowhere")
+        await expect(page.locator("h1")).to_contain_text("Travel desk")
+        await expect(page.locator("#try_stream .events")).to_have_count(0)
 
 
 # Looks

@@ -9,10 +9,10 @@ import msgspec
 from dragoman.authoring import form_fields
 from dragoman.console import markup
 from dragoman.console.api import ApiFailed
-from dragoman.console.dialect_views import VIEWS, DialectView
+from dragoman.console.dialect_views import VIEWS, DialectView, shown_event
 from dragoman.console.pages import agents
 from dragoman.console.pages.tasks import rows
-from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 from dragoman.dialects import card_check
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, new_id
@@ -23,7 +23,10 @@ from dragoman.transports import rest
 _TASKS = 8
 _LOOKED_AT = 100
 _MOST_FINDINGS = 20
-_LIVE = ("agent_head", "agent_rollouts", "agent_tasks")
+_LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream")
+# Events of the stream of what was sent that are shown, the last.
+_STREAMED = 100
+_LINE = 80
 # Rollouts of it that are shown, the latest.
 _ROLLOUTS = 2
 
@@ -66,11 +69,12 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "tasks": await rows(visit, latest),
         "base_url": _address(visit, agent),
         "views": [(key, view.name) for key, view in VIEWS.items()],
-        "chosen": visit.field("view") or "1.0",
+        "chosen": visit.field("view") or visit.query.get("view") or "1.0",
         "skill": visit.field("skill") or visit.query.get("skill", ""),
         "words": visit.field("words"),
         "forms": {one["id"]: _form(one) for one in agent["skills"]},
         "exchange": None,
+        "stream": None,
     }
 
 
@@ -116,8 +120,15 @@ def _path(agent: dict[str, Any]) -> str:
 
 
 async def show(visit: Visit) -> Answer:
-    """Draw the agent."""
+    """Draw the agent and, if a task was sent from here, its stream."""
     context = await _context(visit)
+    if task := visit.query.get("task", ""):
+        try:
+            context["stream"] = await _stream(visit, context, task)
+        except ApiFailed as error:
+            # It was forgotten, or is not the visitor's.
+            if error.status != 404:
+                raise
     return DrawnPage("agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0)
 
 
@@ -129,8 +140,53 @@ async def send(visit: Visit) -> Answer:
     if message is None:
         context["problem"] = problem
         return DrawnPage("agent.html", context["agent"]["name"], context, status=422)
-    context["exchange"] = await _exchange(visit, context["agent"], view, message)
-    return DrawnPage("agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0)
+    exchange = context["exchange"] = await _exchange(visit, context["agent"], view, message)
+    live_at = ""
+    if task := exchange["task"]:
+        context["stream"] = await _stream(visit, context, task)
+        live_at = link(context["at"], task=task, view=context["chosen"])
+    return DrawnPage(
+        "agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0, live_at=live_at
+    )
+
+
+async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[str, Any]:
+    """Return what the sender of a task gets of it, as it comes."""
+    view = VIEWS.get(context["chosen"], VIEWS["1.0"])
+    path = f"/tasks/{quote(task_id, safe='')}"
+    found = await visit.api.get(path)
+    task = {**found["task"], "isEnded": found["isEnded"]}
+    before = task["events"] + 1
+    events = (await visit.api.get(f"{path}/events", before=before, limit=_STREAMED))["items"]
+    shown = [shown_event(one, view) for one in events]
+    return {
+        **task,
+        "view": view.name,
+        "curl": view.curl(visit.origin, task),
+        "earlier": bool(events) and events[0]["position"] > 1,
+        "streamed": [
+            {**one, "line": _line(one["event"])} for one in shown if one["shown"] is not None
+        ],
+    }
+
+
+def _line(event: Any) -> str:
+    """Return the texts that an event says, in a line."""
+    texts: list[str] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in cast("dict[str, Any]", value).items():
+                if name == "text" and isinstance(inner, str):
+                    texts.append(inner[:_LINE])
+                else:
+                    collect(inner)
+        elif isinstance(value, list):
+            for inner in cast("list[Any]", value):
+                collect(inner)
+
+    collect(event)
+    return " ".join(" ".join(texts).split())[:_LINE]
 
 
 def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:

@@ -92,24 +92,31 @@ async def timeline_view(visit: Visit) -> Answer:
     """Draw everything that happened on one axis of time."""
     context = await _begun(visit, "Timeline")
     found: list[dict[str, Any]] = []
+    pushes: list[dict[str, Any]] = []
     after, is_cut = 0, False
     while len(found) < timeline.MOST_SHOWN:
         task_id = quote(visit.params["id"], safe="")
         page = await visit.api.get(f"/tasks/{task_id}/transitions", after=after)
         found += page["items"]
+        pushes = page["pushes"]
         after = page.get("nextAfter", 0)
         if not after:
             break
     else:
         is_cut = True
     context |= {
-        "drawing": timeline.draw(found, is_ended=context["task"]["isEnded"]),
+        "drawing": timeline.draw(found, pushes, is_ended=context["task"]["isEnded"]),
         "transitions": found,
+        "pushes": [{**one, "text": timeline.push_line(one)} for one in pushes],
         "is_cut": is_cut,
     }
     live = ["task_head", "timeline"]
-    every = 0.0 if context["task"]["isEnded"] else 5.0
-    return DrawnPage("task.html", _title(context), context, live=live, every=every)
+    is_over = context["task"]["isEnded"] and not any(
+        one["kind"] in timeline.PENDING for one in pushes
+    )
+    return DrawnPage(
+        "task.html", _title(context), context, live=live, every=0.0 if is_over else 5.0
+    )
 
 
 async def raw(visit: Visit) -> Answer:

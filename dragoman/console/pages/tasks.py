@@ -31,8 +31,7 @@ async def show(visit: Visit) -> Answer:
         {
             "tasks": await rows(visit, found["items"]),
             "filters": filters,
-            "searched": found["searched"],
-            "back_to": found["searchedBackTo"],
+            "is_partial": found["isPartial"],
             "chips": [
                 (link("/tasks", **{**filters, "state": name}), name, word)
                 for name, word in (("", "all"), *((one, STATES[one].word) for one in _CHIPS))

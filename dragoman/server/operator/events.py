@@ -28,6 +28,7 @@ from dragoman.model.events import (
 )
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task
+from dragoman.push.request import origin
 from dragoman.server.operator.shapes import (
     MOST_EVENTS,
     AfterQuery,
@@ -35,6 +36,7 @@ from dragoman.server.operator.shapes import (
     EventItems,
     EventQuery,
     OneTask,
+    PushMark,
     TransitionItem,
     TransitionItems,
     instant,
@@ -226,7 +228,8 @@ async def serve_stream(ask: OperatorAsk, frames: AsyncGenerator[bytes]) -> None:
 
 @ENDPOINTS.add("GET", "/tasks/{id}/transitions", query=AfterQuery)
 async def read_timeline(ask: OperatorAsk) -> TransitionItems:
-    """Read what a timeline shows: states, attempts, steps, questions, calls of other agents."""
+    """Read what a timeline shows: states, attempts, steps, questions, calls of other agents and,
+    with the last window, what receivers were sent."""
     head = await find(ask)
     after, last = ask.query.after, head.standing.last_seq
     items: list[TransitionItem] = []
@@ -240,7 +243,47 @@ async def read_timeline(ask: OperatorAsk) -> TransitionItems:
         after = min(batch[-1].seq, last) if batch else last
         # Reads of a file do not wait.
         await asyncio.sleep(0)
-    return TransitionItems(items=items, next_after=after if after < last else 0)
+    pushes = [] if after < last else await _push_marks(ask, head)
+    return TransitionItems(items=items, next_after=after if after < last else 0, pushes=pushes)
+
+
+async def _push_marks(ask: OperatorAsk, head: TaskRow) -> list[PushMark]:
+    """Return what became of the events of a task at its receivers."""
+    found: list[PushMark] = []
+    letters = await ask.store.letters_of(head.number)
+    for push in await ask.store.pushes(head.number):
+        dead = [letter for letter in letters if letter.push == push.number]
+        # A path or a query may be a secret.
+        mark = PushMark(position=push.cursor, kind="delivered", url=origin(push.config.url))
+        if push.cursor and push.cursor not in {letter.seq for letter in dead}:
+            found.append(mark)
+        for letter in dead:
+            found.append(
+                msgspec.structs.replace(
+                    mark,
+                    position=letter.seq,
+                    kind="dead",
+                    at=instant(letter.at),
+                    tries=letter.tries,
+                    problem=letter.problem,
+                )
+            )
+        if push.cursor < head.standing.last_seq and (push.is_open or push.failing_since):
+            kind = "failing" if push.failing_since else "waiting"
+            found.append(
+                msgspec.structs.replace(
+                    mark,
+                    position=push.cursor + 1,
+                    kind=kind if push.is_open else "dead",
+                    at=instant(push.failing_since),
+                    tries=push.tries,
+                    due_at=instant(push.due_at),
+                    problem=push.problem,
+                )
+            )
+    if not ask.viewer.is_operator:
+        found = [msgspec.structs.replace(one, problem="") for one in found]
+    return found
 
 
 def _transitions(recorded: Recorded) -> list[TransitionItem]:

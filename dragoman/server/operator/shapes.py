@@ -52,7 +52,7 @@ class TaskSearch(PageQuery, frozen=True, kw_only=True):
     # Of the last status: not before the one, and before the other.
     since: Instant = ""
     until: Instant = ""
-    # In the first message or in the error.
+    # Words of the first message or of the error, each from its beginning.
     text: Name = ""
 
 
@@ -170,9 +170,8 @@ class TaskItems(_Shape, frozen=True):
 
     items: list[TaskItem]
     next_page_token: str
-    # Of a search for a text: how many tasks were looked at for it, and back to which status.
-    searched: int = 0
-    searched_back_to: str = ""
+    # Of a search for words: the index is not complete yet, and tasks may be missing.
+    is_partial: bool = False
 
 
 class InboxItem(_Shape, frozen=True, omit_defaults=True):
@@ -268,11 +267,28 @@ class TransitionItem(_Shape, frozen=True, omit_defaults=True):
     seconds: float = 0.0
 
 
+class PushMark(_Shape, frozen=True, omit_defaults=True):
+    """What became of a task's events at one receiver."""
+
+    # The event that it is about: the last that was taken, else the one that was not.
+    position: int
+    kind: Literal["delivered", "waiting", "failing", "dead"]
+    # The receiver, without path and query.
+    url: str
+    # Since when it fails, or when it was given up; when it was taken is not recorded.
+    at: str = ""
+    tries: int = 0
+    due_at: str = ""
+    # For operators.
+    problem: str = ""
+
+
 class TransitionItems(_Shape, frozen=True):
-    """A window of what a timeline shows."""
+    """A window of what a timeline shows, and what became of its events at receivers."""
 
     items: list[TransitionItem]
     next_after: int
+    pushes: list[PushMark] = []
 
 
 class Node(_Shape, frozen=True, omit_defaults=True):

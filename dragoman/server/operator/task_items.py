@@ -20,7 +20,8 @@ FIRST_EVENTS = 6
 FIRST_BYTES = 4096
 # Reads of a file that follow each other without letting others at the event loop.
 _AT_ONCE = 50
-_WITH_REASON = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
+# Their last status says why.
+WITH_REASON = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 
 
 class TaskTexts:
@@ -34,10 +35,6 @@ class TaskTexts:
         self.skill = skill if isinstance(skill, str) else ""
         self.to = to
         self.error = error
-
-    def has(self, text: str) -> bool:
-        """Tell whether a text, in small letters, is in them."""
-        return text in self.said.casefold() or text in self.error.casefold()
 
 
 def opening_texts(log: Sequence[Recorded], error: str = "") -> TaskTexts:
@@ -59,31 +56,16 @@ async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
     return found
 
 
-async def those_with(
-    store: Store, heads: Sequence[TaskRow], text: str
-) -> list[tuple[TaskRow, TaskTexts]]:
-    """Return those tasks that have a text, in small letters, with their texts. Most others are told
-    by the bytes of their first event, which are not decoded."""
-    chosen: list[TaskRow] = []
+async def openings_of(store: Store, heads: Sequence[TaskRow]) -> list[bytes]:
+    """Return the first events of tasks as they are recorded; of one that is gone nothing."""
+    found: list[bytes] = []
     for begin in range(0, len(heads), _AT_ONCE):
         some = heads[begin : begin + _AT_ONCE]
         logs = await store.read_many([(head.number, 0) for head in some], limit=1)
-        chosen += [
-            head
-            for head, log in zip(some, logs, strict=True)
-            if head.standing.state in _WITH_REASON or not log or _may_have(log[0].body, text)
-        ]
+        found += [log[0].body if log else b"" for log in logs]
         # A file is read without waiting.
         await asyncio.sleep(0)
-    texts = await texts_of(store, chosen)
-    return [pair for pair in zip(chosen, texts, strict=True) if pair[1].has(text)]
-
-
-def _may_have(body: bytes, text: str) -> bool:
-    """Tell whether an event may say a text. Beyond ASCII large and small letters are not as many
-    bytes, and what JSON escapes is not as it is typed."""
-    is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & {*text}
-    return not is_plain or not body.isascii() or text.encode() in body.lower()
+    return found
 
 
 async def items_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskItem]:
@@ -137,7 +119,7 @@ def _given_to(log: Sequence[Recorded]) -> str:
 
 
 async def _error(store: Store, head: TaskRow) -> str:
-    if head.standing.state not in _WITH_REASON:
+    if head.standing.state not in WITH_REASON:
         return ""
     reading = await store.snapshot(head.number, artifacts=False)
     if reading is None or reading.task.status.message is None:

@@ -1,6 +1,5 @@
 """Tasks of all agents and owners: found by filters, shown one by one, canceled."""
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,24 +19,18 @@ from dragoman.server.operator.shapes import (
     OneTask,
     StateQuery,
     TaskAt,
-    TaskItem,
     TaskItems,
     TaskSearch,
     TaskView,
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import item_of, items_of, priced, those_with
+from dragoman.server.operator.task_items import items_of, priced
+from dragoman.server.operator.task_words import search, words_of
 from dragoman.service import Call, TaskReply
-from dragoman.stores.interface import TaskRow
+from dragoman.stores.interface import Survey, TaskRow
 
 ENDPOINTS = OperatorRows()
-# Tasks that are read for a text in one request, how many together, and for how many seconds: by the
-# clock, and of the processor.
-_SEARCHED = 20_000
-_SEARCHED_AT_ONCE = 500
-_SEARCHED_SECONDS = 0.5
-_SEARCHED_PROCESSOR = 0.08
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Events at the beginning and at the end of a log that say how the task is doing.
 _FIRST = 20
@@ -72,26 +65,32 @@ def place_of(head: TaskRow) -> tuple[int, int]:
 
 @ENDPOINTS.add("GET", "/tasks", query=TaskSearch)
 async def find_tasks(ask: OperatorAsk) -> TaskItems:
-    """Find tasks by filters and by text, the latest status first."""
+    """Find tasks by filters, the latest status first, or by words, the newest task first."""
     query: TaskSearch = ask.query
     pages = Pages(ask, "tasks")
     after = await pages.start()
     if ask.viewer.role != "caller":
         ask.record_read("console.task.list", given(query.tenant) or "")
-    if query.text:
-        return await _search(ask, pages, after)
-    heads = await _page(ask, query.limit + 1, after)
-    shown, rest = heads[: query.limit], heads[query.limit :]
-    token = pages.token(place_of(shown[-1])) if rest else ""
+    words = words_of(query.text)
+    survey = _survey(ask, query.limit if words else query.limit + 1, after)
+    shown, token, is_partial = list[TaskRow](), "", False
+    if survey is None or (query.text and not words):
+        # None can be seen, or the text has no word.
+        pass
+    elif words:
+        shown, below, is_partial = await search(ask.store, survey, words)
+        token = pages.token((0, below)) if below else ""
+    else:
+        heads = await ask.store.survey(survey)
+        shown, rest = heads[: query.limit], heads[query.limit :]
+        token = pages.token(place_of(shown[-1])) if rest else ""
     items = await priced(ask.site, shown, await items_of(ask.store, shown))
-    return TaskItems(items=items, next_page_token=token)
+    return TaskItems(items=items, next_page_token=token, is_partial=is_partial)
 
 
-async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> list[TaskRow]:
+def _survey(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> Survey | None:
     query: TaskSearch = ask.query
-    until = milliseconds(query.until, "until")
-    return await ask.viewer.tasks(
-        ask.store,
+    return ask.viewer.survey(
         limit=limit,
         agent=query.agent,
         owner=given(query.owner),
@@ -99,39 +98,9 @@ async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> 
         state=given(query.state),
         context_id=ContextId(query.context),
         status_since=milliseconds(query.since, "since") or 0,
-        status_before=until,
+        status_before=milliseconds(query.until, "until"),
         after=after,
     )
-
-
-async def _search(ask: OperatorAsk, pages: Pages, after: tuple[int, int] | None) -> TaskItems:
-    """Read tasks until there are enough that have the text; the token goes on from there."""
-    query: TaskSearch = ask.query
-    text, found = query.text.casefold(), list[TaskItem]()
-    ends_at, searched = time.monotonic() + _SEARCHED_SECONDS, 0
-    spent_at = time.thread_time() + _SEARCHED_PROCESSOR
-
-    def page(token: str) -> TaskItems:
-        back_to = instant(after[0]) if after is not None else ""
-        return TaskItems(
-            items=found, next_page_token=token, searched=searched, searched_back_to=back_to
-        )
-
-    for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
-        heads = await _page(ask, _SEARCHED_AT_ONCE, after)
-        for head, texts in await those_with(ask.store, heads, text):
-            found.append(item_of(head, texts))
-            if len(found) == query.limit:
-                after = place_of(head)
-                return page(pages.token(after))
-        searched += len(heads)
-        after = place_of(heads[-1]) if heads else after
-        if len(heads) < _SEARCHED_AT_ONCE:
-            return page("")
-        if time.monotonic() > ends_at or time.thread_time() > spent_at:
-            break
-    assert after is not None, "a full page was read"
-    return page(pages.token(after))
 
 
 @ENDPOINTS.add("GET", "/tasks/{id}", query=OneTask)

@@ -180,6 +180,8 @@ class DatabaseWriter(DatabaseReader):
             )
             await run("UPDATE agents_watch SET version = $1", marks.agents_version)
             await run("UPDATE agent_keys_version SET version = $1", marks.agent_keys_version)
+            # The words of what was copied are indexed anew.
+            await run("DELETE FROM unindexed_blocks")
             await run("SELECT setval('blocks', $1, false)", marks.task // BLOCK + 1)
             least = {"pushes": marks.push, "notes": marks.note}
             for name in _NUMBERED:

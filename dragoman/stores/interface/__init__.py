@@ -33,6 +33,7 @@ from dragoman.stores.interface.tasks import (
     whole_task,
     write,
 )
+from dragoman.stores.interface.words import TasksFound, TaskWords, WordIndex
 
 __all__ = [
     "LATEST",
@@ -67,6 +68,9 @@ __all__ = [
     "TaskRow",
     "TaskRows",
     "TaskStore",
+    "TaskWords",
+    "TasksFound",
+    "WordIndex",
     "Write",
     "died_alone",
     "whole_task",

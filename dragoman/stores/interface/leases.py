@@ -21,6 +21,8 @@ class Duty(StrEnum):
     WATCH_AGENTS = "watch agents"
     # Deletes what is older than is kept.
     PRUNE = "prune"
+    # Adds the words of tasks to the index.
+    INDEX_WORDS = "index words"
     # Takes over the receivers of workers that are gone.
     CLAIM_PUSHES = "claim pushes"
     # Begins the tasks of triggers that are due.

@@ -87,6 +87,10 @@ class PushStore(Protocol):
         """Return what receivers never took, latest first; before a time, receiver and event."""
         ...
 
+    async def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took, by receiver and event."""
+        ...
+
     async def receivers(
         self, *, limit: int, before: int = 0, failing: bool = False
     ) -> list[tuple[Push, int]]:

@@ -229,6 +229,27 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
         places += [] if self.status_before is None else [(self.status_before, 0)]
         return min(places)
 
+    @property
+    def is_of_some(self) -> bool:
+        """Whether it asks for some scopes only."""
+        of_any = self.tenant is None and self.owner is None and self.principal is None
+        return bool(self.agent) or not of_any
+
+    def covers(self, head: TaskRow) -> bool:
+        """Tell whether it asks for a task, at whatever place in the order."""
+        scope, standing = head.scope, head.standing
+        return (
+            self.task_id in ("", head.task_id)
+            and self.context_id in ("", head.context_id)
+            and self.agent in ("", scope.agent)
+            and self.tenant in (None, scope.tenant)
+            and self.owner in (None, scope.owner)
+            and self.principal in (None, scope.principal)
+            and self.state in (None, standing.state)
+            and self.status_since <= standing.status_at
+            and (self.status_before is None or standing.status_at < self.status_before)
+        )
+
 
 class Note(msgspec.Struct, frozen=True, gc=False):
     """What was left for a task's holder."""

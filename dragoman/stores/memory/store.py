@@ -19,6 +19,7 @@ from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import (
+    LATEST,
     READ_BYTES,
     Append,
     Bodies,
@@ -40,9 +41,12 @@ from dragoman.stores.interface import (
     Survey,
     TaskRow,
     TaskRows,
+    TasksFound,
+    TaskWords,
     Write,
 )
 from dragoman.stores.interface.inspection import WorkerFacts
+from dragoman.stores.memory.words import MemoryWords
 
 
 class _Stored:
@@ -101,6 +105,7 @@ class MemoryStore:
         # (status time, number) of every task of a scope, ascending.
         self._order: dict[Scope, list[tuple[int, int]]] = {}
         self._next_number = 1
+        self._words = MemoryWords()
         # Receivers by their own number, which counts on.
         self._receivers: dict[int, _Receiver] = {}
         self._next_receiver = 1
@@ -360,7 +365,7 @@ class MemoryStore:
     async def survey(self, survey: Survey) -> list[TaskRow]:
         """Return tasks of all owners, latest status first."""
         below = survey.starts_below()
-        heads = [stored.head for stored in self._tasks.values() if _is_asked(survey, stored.head)]
+        heads = [stored.head for stored in self._tasks.values() if survey.covers(stored.head)]
         places = [(head.standing.status_at, head.number, head) for head in heads]
         later = [place for place in places if place[:2] < below]
         found = heapq.nlargest(survey.limit, later, key=lambda place: place[:2])
@@ -369,6 +374,25 @@ class MemoryStore:
     async def counts(self) -> dict[TaskState, int]:
         """Return how many tasks are in each state."""
         return dict(Counter(stored.head.standing.state for stored in self._tasks.values()))
+
+    # Words
+
+    async def unindexed(self, limit: int, *, newest: bool = False) -> list[TaskRow]:
+        """Return tasks whose words the index does not have as they are now."""
+        return self._words.unindexed(self._tasks, limit, newest)
+
+    async def index_words(self, tasks: Sequence[TaskWords]) -> None:
+        """Record the words of tasks."""
+        self._words.add([task for task in tasks if task.number in self._tasks])
+
+    async def search(self, survey: Survey, words: Sequence[str]) -> TasksFound:
+        """Return tasks by their words."""
+        below = LATEST if survey.after is None else survey.after[1]
+        numbers = sorted((n for n in self._words.having(words) if n < below), reverse=True)
+        heads = [self._tasks[number].head for number in numbers]
+        found = [head for head in heads if survey.covers(head)]
+        rest = found[survey.limit - 1].number if len(found) > survey.limit else 0
+        return TasksFound(found[: survey.limit], rest)
 
     # Leases
 
@@ -516,6 +540,12 @@ class MemoryStore:
         left = [place for place in places if before is None or place[0] < before]
         return [letter for _, letter in sorted(left, key=itemgetter(0), reverse=True)[:limit]]
 
+    async def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took."""
+        own = [receiver for receiver in self._receivers.values() if receiver.push.task == number]
+        letters = [letter for receiver in own for letter in receiver.letters.values()]
+        return sorted(letters, key=lambda letter: (letter.push, letter.seq))
+
     async def receivers(
         self, *, limit: int, before: int = 0, failing: bool = False
     ) -> list[tuple[Push, int]]:
@@ -547,6 +577,7 @@ class MemoryStore:
         ]
         for status_at, number in doomed:
             head = self._tasks.pop(number).head
+            self._words.forget(number)
             if self._orders is not None:
                 self._orders.forget(number)
             for push in await self.pushes(number):
@@ -565,17 +596,3 @@ class MemoryStore:
 
     def _is_forgotten(self, scope: Scope, known: Known) -> bool:
         return bool(known.task_id) and (scope, known.task_id) not in self._numbers
-
-
-def _is_asked(survey: Survey, head: TaskRow) -> bool:
-    scope = head.scope
-    return (
-        survey.task_id in ("", head.task_id)
-        and survey.context_id in ("", head.context_id)
-        and survey.agent in ("", scope.agent)
-        and survey.tenant in (None, scope.tenant)
-        and survey.owner in (None, scope.owner)
-        and survey.principal in (None, scope.principal)
-        and survey.state in (None, head.standing.state)
-        and survey.status_since <= head.standing.status_at
-    )

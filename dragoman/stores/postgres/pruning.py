@@ -31,6 +31,7 @@ _PARTS = (
     "forget_withheld",
     "forget_letters",
     "forget_pushes",
+    "forget_words",
     "forget_tasks",
 )
 

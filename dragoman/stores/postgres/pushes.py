@@ -125,6 +125,11 @@ class PushRows(ABC):
         rows = await self._connections.rows(_SQL["dead_letters"], limit, *place)
         return [dead_letter(row) for row in rows]
 
+    async def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took."""
+        rows = await self._connections.rows(_SQL["letters_of"], number)
+        return [dead_letter(row) for row in rows]
+
     async def receivers(
         self, *, limit: int, before: int = 0, failing: bool = False
     ) -> list[tuple[Push, int]]:

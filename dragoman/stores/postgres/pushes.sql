@@ -68,6 +68,11 @@ FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
 WHERE (at, push, seq) < ($2, $3, $4)
 ORDER BY at DESC, push DESC, seq DESC LIMIT $1;
 
+-- name: letters_of
+SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
+FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
+WHERE task = $1 ORDER BY push, seq;
+
 -- name: receivers
 -- One that was given up keeps its failure; one that got everything has none.
 SELECT pushes.number, task, agent, tenant, owner, config, last_seq, cursor, tries, due_at,

@@ -15,7 +15,10 @@ from dragoman.stores.interface import (
     Sealing,
     StoreSize,
     StoreTrouble,
+    Survey,
     TaskRow,
+    TasksFound,
+    TaskWords,
     Write,
 )
 from dragoman.stores.interface.inspection import WorkerFacts
@@ -32,6 +35,7 @@ from dragoman.stores.postgres.reads import TaskReads
 from dragoman.stores.postgres.schema import check_server, latest, migrate
 from dragoman.stores.postgres.scopes import Scopes
 from dragoman.stores.postgres.seals import Seals
+from dragoman.stores.postgres.words import DatabaseWords
 from dragoman.stores.postgres.workers import GRACE, Workers
 from dragoman.stores.postgres.writer import Writer
 
@@ -57,6 +61,7 @@ class PostgresStore(TaskReads, PushRows):
         the address of NATS; empty: workers ring each other through the database."""
         connections = Connections(addresses)
         super().__init__(connections, Scopes(connections))
+        self._words = DatabaseWords(connections)
         self._workers = Workers(self._connections, lease, grace)
         self._bus = bus_of(bus, self._connections, self._workers)
         self._pooler_watch = PoolerWatch(self._connections)
@@ -159,6 +164,25 @@ class PostgresStore(TaskReads, PushRows):
     async def prune(self, *, ended_before: int, keep: int) -> int:
         """Forget in small transactions, so that no writer waits long for one of them."""
         return await prune(self._connections, lambda: self.worker, ended_before, keep)
+
+    # Words
+
+    async def unindexed(self, limit: int, *, newest: bool = False) -> list[TaskRow]:
+        """Return tasks whose words the index does not have as they are now."""
+        return await self._task_rows(await self._words.unindexed(limit, newest))
+
+    async def index_words(self, tasks: Sequence[TaskWords]) -> None:
+        """Record the words of tasks."""
+        await self._words.add(tasks)
+
+    async def search(self, survey: Survey, words: Sequence[str]) -> TasksFound:
+        """Return tasks by their words."""
+        rows, rest = await self._words.search(survey, words)
+        found = [head for head in await self._task_rows(rows) if survey.covers(head)]
+        if len(found) > survey.limit:
+            found = found[: survey.limit]
+            rest = found[-1].number
+        return TasksFound(found, rest)
 
     # Leases
 

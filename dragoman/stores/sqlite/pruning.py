@@ -4,6 +4,7 @@ import apsw
 
 from dragoman.stores.sqlite.schema import Row, run
 from dragoman.stores.sqlite.transactions import FileTransactions
+from dragoman.stores.sqlite.words import FileWords
 from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
 
 _STEP = 200
@@ -19,18 +20,25 @@ _PARTS = (
 )
 
 
-async def prune(store: FileTransactions, sql: dict[str, str], ended_before: int, keep: int) -> int:
+async def prune(
+    store: FileTransactions, sql: dict[str, str], words: FileWords, ended_before: int, keep: int
+) -> int:
     """Forget terminal tasks by age and number, then keys by age; return how many tasks."""
     forgotten = 0
-    while step := await store.write_tx(lambda c: _forget_some(c, sql, ended_before, keep)):
+    while step := await store.write_tx(lambda c: _forget_some(c, sql, words, ended_before, keep)):
         forgotten += step
+    await words.drop_empty()
     await store.write_tx(lambda c: run(c, sql["forget_keys"], (ended_before,)))
     await store.write_tx(lambda c: run(c, sql["forget_withheld_of_ended"]))
     return forgotten
 
 
 def _forget_some(
-    connection: apsw.Connection, sql: dict[str, str], ended_before: int, keep: int
+    connection: apsw.Connection,
+    sql: dict[str, str],
+    words: FileWords,
+    ended_before: int,
+    keep: int,
 ) -> int:
     doomed = run(connection, sql["doomed_by_age"], (ended_before, _STEP))
     surplus = run(connection, sql["ended"])[0][0] - len(doomed) - keep
@@ -38,6 +46,7 @@ def _forget_some(
         doomed = run(connection, sql["doomed_by_number"], (min(surplus, _STEP),))
     if doomed:
         _retire_numbers(connection, sql)
+        words.forget(connection, [number for number, _, _ in doomed])
     for row in doomed:
         _forget(connection, sql, row)
     return len(doomed)

@@ -138,6 +138,10 @@ class Pushes:
         values = {"at": at, "push": push, "seq": seq, "limit": limit}
         return [dead_letter(row) for row in run(self._reader, self._sql["dead_letters"], values)]
 
+    def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took."""
+        return [dead_letter(row) for row in run(self._reader, self._sql["letters_of"], (number,))]
+
     def _push(self, row: Row) -> Push:
         number, task, scope, config, sealed, cursor, *rest = row
         tries, due_at, failing_since, is_open, problem = rest

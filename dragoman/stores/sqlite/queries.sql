@@ -261,6 +261,11 @@ FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
 WHERE (at, push, seq) < (:at, :push, :seq)
 ORDER BY at DESC, push DESC, seq DESC LIMIT :limit;
 
+-- name: letters_of
+SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
+FROM pushes CROSS JOIN dead_letters ON dead_letters.push = pushes.number
+WHERE task = ? ORDER BY push, seq;
+
 -- name: receivers
 -- One that was given up keeps its failure; one that got everything has none.
 SELECT pushes.number, task, agent, tenant, owner, config, last_seq, cursor, tries, due_at,

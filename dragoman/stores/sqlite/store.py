@@ -31,7 +31,10 @@ from dragoman.stores.interface import (
     Sealing,
     StoreSize,
     StoreTrouble,
+    Survey,
     TaskRow,
+    TasksFound,
+    TaskWords,
     Write,
     write,
 )
@@ -58,6 +61,7 @@ from dragoman.stores.sqlite.schema import (
 )
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.secret import StoreSecret
+from dragoman.stores.sqlite.words import FileWords
 from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import Chore, TaskOrderWrites, Writer
 
@@ -110,6 +114,7 @@ class SQLiteStore(FileReads):
         self._synchronous = synchronous
         self._seals = Seals(sealing)
         self._secret = StoreSecret(self.path, self._seals, synchronous)
+        self._words = FileWords(self, self._sql, self._head)
         self.worker = 0
         self.knows_all = False
         # Each process counts for itself.
@@ -493,6 +498,10 @@ class SQLiteStore(FileReads):
         """Return what was never taken."""
         return self._pushes.dead_letters(limit, before)
 
+    async def letters_of(self, number: int) -> list[DeadLetter]:
+        """Return what receivers of a task never took."""
+        return self._pushes.letters_of(number)
+
     async def receivers(
         self, *, limit: int, before: int = 0, failing: bool = False
     ) -> list[tuple[Push, int]]:
@@ -507,7 +516,21 @@ class SQLiteStore(FileReads):
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
         """Forget in small transactions, so that no writer waits long for one of them."""
-        return await prune(self, self._sql, ended_before, keep)
+        return await prune(self, self._sql, self._words, ended_before, keep)
+
+    # Words
+
+    async def unindexed(self, limit: int, *, newest: bool = False) -> list[TaskRow]:
+        """Return tasks whose words the index does not have as they are now."""
+        return await self._words.unindexed(limit, newest)
+
+    async def index_words(self, tasks: Sequence[TaskWords]) -> None:
+        """Record the words of tasks."""
+        await self._words.add(tasks)
+
+    async def search(self, survey: Survey, words: Sequence[str]) -> TasksFound:
+        """Return tasks by their words."""
+        return await self._words.search(survey, words)
 
     # For the parts of the store beside tasks
 

@@ -20,7 +20,7 @@ _place = itemgetter(5, 0)
 
 def surveyed(connection: apsw.Connection, sql: Mapping[str, str], survey: Survey) -> list[Row]:
     """Return a page of rows, all of one moment."""
-    values = _values(survey)
+    values = survey_values(survey)
     with one_moment(connection):
         if survey.task_id:
             return run(connection, sql["survey_of_id"], values)
@@ -42,7 +42,8 @@ def _page(survey: Survey) -> str:
     return "page" if survey.state is None else "page_of_state"
 
 
-def _values(survey: Survey) -> dict[str, Any]:
+def survey_values(survey: Survey) -> dict[str, Any]:
+    """Return what the named queries of surveys take."""
     status_at, number = survey.starts_below()
     who = survey.principal
     own, unbound = (None, None) if who is None else who.owners()

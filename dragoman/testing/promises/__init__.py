@@ -20,12 +20,19 @@ from dragoman.testing.promises.reads import ReadPromises
 from dragoman.testing.promises.rollouts import RolloutPromises
 from dragoman.testing.promises.triggers import TriggerPromises
 from dragoman.testing.promises.trust import TrustPromises
+from dragoman.testing.promises.words import WordPromises
 from dragoman.testing.promises.workflows import WorkflowPromises
 from dragoman.testing.promises.writes import WritePromises
 
 
 class StorePromises(
-    WritePromises, ReadPromises, PagePromises, LeasePromises, PushPromises, PruningPromises
+    WritePromises,
+    ReadPromises,
+    PagePromises,
+    WordPromises,
+    LeasePromises,
+    PushPromises,
+    PruningPromises,
 ):
     """Every promise of `stores.interface.Store`."""
 
@@ -57,6 +64,7 @@ __all__ = [
     "StorePromises",
     "TriggerPromises",
     "TrustPromises",
+    "WordPromises",
     "WorkflowPromises",
     "WritePromises",
 ]

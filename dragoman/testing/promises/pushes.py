@@ -165,6 +165,9 @@ class PushPromises(StoreSuite):
         expected = [letters[0], letters[2], letters[1]]
         assert await store.dead_letters(10) == expected
         assert await store.dead_letters(2) == expected[:2]
+        assert await store.letters_of(number) == [letters[0], letters[2], letters[1]]
+        other = await write(store, creation("u", pushes=[receiver("a", "u")]))
+        assert await store.letters_of(other) == []
         for n, one in enumerate(expected, 1):
             place = (one.at, one.push, one.seq)
             assert await store.dead_letters(10, before=place) == expected[n:]

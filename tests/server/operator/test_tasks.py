@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 from harness.serving import client, hosting
+from harness.waiting import eventually
 
 from dragoman import App
 from dragoman.config import load_settings
-from dragoman.server.operator import tasks
+from dragoman.server import upkeep
+from dragoman.server.operator import task_words
 from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF, FREE_ANNA, send
 from tests.server.operator.operator_site import API, clerk, operator_site
 
@@ -38,38 +40,98 @@ async def test_tasks_are_found_by_every_filter_and_by_text(location: str) -> Non
         assert await found(context=item["contextId"]) == [failed]
         assert await found(since=item["statusAt"]) == [asking, failed]
         assert await found(until=item["statusAt"]) == [second, first]
-        # In the first message and in the error, in any letters.
-        assert await found(text="RED") == [failed, first]
-        assert await found(text="cannot read the") == [failed]
-        assert await found(text="red", state="TASK_STATE_COMPLETED") == [first]
-        assert await found(text="green") == []
         assert item["words"] == "the red letter" and "cannot read" in item["error"]
         assert item["skill"] == "fail" and item["madeAt"] <= item["statusAt"]
         # Each sees what is its own, whatever it asks for.
         assert await found(ALICE) == [failed, first]
-        assert await found(ALICE, text="a") == [failed, first]
         assert await found(ALICE, owner="token:anna") == []
         assert await found(ANNA) == [second] and await found(FREE_ANNA) == [asking]
         assert await found(CHIEF) == [second]
         assert await found(CHIEF, tenant="other") == []
         assert await found(CHIEF, tenant="acme", owner="token:anna") == [second]
-        # Letters that are several in small, and what JSON escapes.
-        sized = await site.made('Größe "XL" \\ 7', ALICE)
-        for text in ("GRÖSSE", '"xl"', "\\", "xl"):
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+async def test_tasks_are_found_by_words_before_and_after_they_are_indexed(
+    location: str, is_indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the test alone.
+    monkeypatch.setattr(upkeep, "INDEX_EVERY", 3600.0)
+    async with operator_site(location=location) as site:
+        first = await site.made("a red house", ALICE)
+        second = await site.made("a blue car", ANNA)
+        failed = await site.made("the red_letter", ALICE, "fail")
+        asking = await site.made("a form", FREE_ANNA, "order")
+        sized = await site.made('Größe "XL" \\ 7, 赤い家', ALICE)
+        if is_indexed:
+            assert not await task_words.index_some(site.app.store)
+            assert not await site.app.store.unindexed(10)
+
+        async def found(token: str = BOSS, **query: Any) -> list[str]:
+            return ids(await site.walk("/tasks", token, **query))
+
+        # In the first message and in the error, in any letters, from the beginning of a word.
+        assert await found(text="RED") == [failed, first]
+        assert await found(text="let") == await found(text="cannot read the") == [failed]
+        assert await found(text="house a") == [first]
+        assert await found(text="a") == [asking, second, first]
+        assert await found(text="a", limit=1) == [asking, second, first]
+        assert await found(text="red", state="TASK_STATE_COMPLETED") == [first]
+        assert await found(text="ouse") == await found(text="green") == await found(text="!") == []
+        # Letters that are several in small, what JSON escapes, and scripts without spaces.
+        for text in ("GRÖSSE", '"xl"', "grö 7", "家", "家赤"):
             assert await found(text=text) == [sized], text
+        # Each sees what is its own, whatever it asks for.
+        assert await found(ALICE, text="a") == [first]
+        assert await found(ANNA, text="a") == [second]
+        assert await found(ANNA, text="red") == await found(CHIEF, text="red") == []
+        assert await found(CHIEF, text="a") == [second]
+        assert await found(CHIEF, text="a", tenant="other") == []
 
 
-async def test_a_search_goes_on_where_its_last_page_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after a page with nothing in it."""
-    monkeypatch.setattr(tasks, "_SEARCHED", 4)
-    monkeypatch.setattr(tasks, "_SEARCHED_AT_ONCE", 2)
+async def test_what_waits_for_the_index_is_searched_as_far_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newest first; the answer tells that there may be more."""
+    monkeypatch.setattr(upkeep, "INDEX_EVERY", 3600.0)
+    monkeypatch.setattr(task_words, "_READ", 4)
     async with operator_site() as site:
-        made = [await site.made(f"needle {n}" if n % 5 == 0 else "hay") for n in range(12)]
-        page = await site.read("/tasks", text="needle", limit=1)
-        assert ids(page["items"]) == [made[10]]
-        empty = await site.read("/tasks", text="needle", pageToken=page["nextPageToken"])
-        assert empty["items"] == [] and empty["nextPageToken"]
-        assert ids(await site.walk("/tasks", text="needle")) == [made[10], made[5], made[0]]
+        made = [await site.made(f"needle {n}" if n % 3 == 0 else "hay") for n in range(8)]
+        page = await site.read("/tasks", text="needle")
+        assert ids(page["items"]) == [made[6]] and page["isPartial"]
+        while await task_words.index_some(site.app.store):
+            pass
+        late = await site.made("a needle")
+        page = await site.read("/tasks", text="needle")
+        assert ids(page["items"]) == [late, made[6], made[3], made[0]] and not page["isPartial"]
+
+
+async def test_an_error_is_found_that_came_after_its_task_was_indexed(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "INDEX_EVERY", 3600.0)
+    async with operator_site(location=location) as site:
+        task = await site.made("long work", ALICE, "wait")
+        await task_words.index_some(site.app.store)
+        assert (await site.post(f"/tasks/{task}/cancel")).status_code == 200
+        for _ in range(2):
+            assert ids(await site.walk("/tasks", text="work")) == [task]
+            assert ids(await site.walk("/tasks", text="work", state="TASK_STATE_CANCELED")) == [
+                task
+            ]
+            await task_words.index_some(site.app.store)
+        assert not await site.app.store.unindexed(10)
+
+
+async def test_a_server_indexes_words_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "INDEX_EVERY", 0.01)
+    async with operator_site() as site:
+        await site.made("a red house")
+
+        async def is_indexed() -> bool:
+            return not await site.app.store.unindexed(10)
+
+        await eventually(is_indexed)
 
 
 async def test_a_token_is_of_one_list_and_one_viewer() -> None:

@@ -1,0 +1,14 @@
+-- The words of tasks, written behind the tasks.
+CREATE TABLE task_words (
+    task     bigint PRIMARY KEY,
+    is_final boolean NOT NULL, -- it had ended
+    words    tsvector NOT NULL
+);
+CREATE INDEX task_words_by_word ON task_words USING gin (words);
+CREATE INDEX task_words_unfinished ON task_words (task) WHERE NOT is_final;
+
+-- Blocks of task numbers that are not indexed whole, and how far each is. The highest stays.
+CREATE TABLE unindexed_blocks (
+    first bigint PRIMARY KEY,
+    upto  bigint NOT NULL
+) WITH (fillfactor = 50);
