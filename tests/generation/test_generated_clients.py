@@ -366,5 +366,15 @@ async def test_the_command_writes_compares_and_replaces(served: Any, tmp_path: P
     stale = await gen("client", served.url, "--save", "garden.py", "--check")
     assert stale.returncode != 0 and "write it anew" in stale.stderr
     assert (await gen("client", served.url, "--save", "garden.py", "--force")).returncode == 0
+    for words in (("-o", "other.py"), ("-oother.py", "--force"), ("--output=other.py", "--force")):
+        done = await gen("client", served.url, *words)
+        assert done.returncode == 0 and done.stdout == f"File: {tmp_path / 'other.py'}\n"
+    assert (tmp_path / "other.py").read_text() == path.read_text()
+    # The names of formats are formats, beside a file too.
+    done = await gen("types", served.url, "-o", "types.py", "-o", "json")
+    assert json.loads(done.stdout) == {"path": str(tmp_path / "types.py")}, done.stderr
+    assert not (tmp_path / "json").exists()
+    assert (await gen("types", served.url, "--save", "json")).returncode == 0
+    assert (tmp_path / "json").exists()
     shown = await gen("types", served.url)
     assert "class Leaf(TypedDict):" in shown.stdout
