@@ -319,9 +319,9 @@ async def test_the_events_of_a_skill_say_that_its_agent_has_changed(folder: Path
 def test_the_twin_of_a_client_says_that_its_agent_has_changed(folder: Path) -> None:
     module, app = module_of(folder, "gardener"), app_of(changed_gardener())
     for call in (lambda plain: plain.names(["x"]), lambda plain: list(plain.stream_names(["x"]))):
-        with module.TreeGardener(client=Client(app=app)).sync as plain:
-            with pytest.warns(AgentChanged, match="no skill 'grow' any more"):
-                assert call(plain)
+        typed = module.TreeGardener(client=Client(app=app))
+        with typed.sync as plain, pytest.warns(AgentChanged, match="no skill 'grow' any more"):
+            assert call(plain)
 
 
 async def test_a_card_that_could_not_be_read_is_compared_with_the_next_call(
