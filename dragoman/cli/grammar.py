@@ -16,7 +16,7 @@ from dragoman.cli.failures import similar, usage
 from dragoman.cli.help import write_help
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
-from dragoman.cli.options import BY_NAME, ROWS, OptionRow
+from dragoman.cli.options import BY_NAME, FORMATS, ROWS, OptionRow
 from dragoman.cli.sources import settle
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -353,6 +353,14 @@ def spelled_out(
                 continue
             else:
                 value = rest.pop(0)
+        if isinstance(parameter, Option) and parameter.row is BY_NAME["output"]:
+            file = next((one for one in options.values() if _takes_output(one)), None)
+            if file is not None and value not in FORMATS:
+                parameter, flag = file, file.opts[0]
         words += [flag, value]
         found.append(GivenOption(parameter.name or flag, value))
     return words, found
+
+
+def _takes_output(parameter: click.Option) -> bool:
+    return isinstance(parameter, Option) and parameter.takes_output

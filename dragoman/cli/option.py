@@ -20,6 +20,7 @@ class Option(click.Option):
         switch: bool = False,
         aliases: Sequence[str] = (),
         row: OptionRow | None = None,
+        takes_output: bool = False,
         **attributes: Any,
     ) -> None:
         if switch:
@@ -30,6 +31,8 @@ class Option(click.Option):
         self.aliases = aliases
         # The row of a global option.
         self.row = row
+        # It gets what -o says and is not the name of a format.
+        self.takes_output = takes_output
 
     @property
     def shown(self) -> str:

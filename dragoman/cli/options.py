@@ -46,9 +46,12 @@ def interval(value: str) -> float:
     return seconds
 
 
+FORMATS = ("text", "json", "table")
+
+
 def output_format(value: str) -> str:
     """Read the name of a format."""
-    if value not in ("text", "json", "table"):
+    if value not in FORMATS:
         more = "; lines of JSON are -o json --stream" if value == "jsonl" else ""
         raise ValueError(f"must be text, json or table{more}")
     return value

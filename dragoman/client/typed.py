@@ -148,7 +148,9 @@ class TypedClient:
 
     def stream(self, skill: str, content: Content) -> Stream:
         """Return the events of a skill's task."""
-        return self.client.stream(content, metadata={"skillId": skill})
+        events = self.client.stream(content, metadata={"skillId": skill})
+        events.before = self._compare
+        return events
 
     @staticmethod
     def arguments(given: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
@@ -161,9 +163,9 @@ class TypedClient:
         """Warn, once, if the agent has changed."""
         if self._is_compared:
             return
-        self._is_compared = True
         found = await self.changes()
-        if found:
+        is_first, self._is_compared = not self._is_compared, True
+        if found and is_first:
             name = type(self).__name__
             message = (
                 f"The agent has changed since {name} was written: {'; '.join(found[:10])}. "

@@ -82,7 +82,9 @@ class WebSocketWire(asyncio.Protocol):
         """Say what the other end did wrong, if anything, and end it."""
         if self._peer.state is State.OPEN:
             code = CloseCode.POLICY_VIOLATION if reason else CloseCode.GOING_AWAY
-            self._peer.send_close(code, reason[:_LONGEST_REASON])
+            # Its bytes are limited: a longer one could not be sent at all.
+            said = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
+            self._peer.send_close(code, said)
             self._write()
         if self._transport is not None:
             self._transport.close()

@@ -19,7 +19,7 @@ from harness.serving import app_of, serving
 
 from dragoman import Agent, Client, Settings, Turn
 from dragoman.client.typed import AgentChanged, Unanswered
-from dragoman.errors import InvalidAgentResponse, InvalidParams
+from dragoman.errors import InvalidAgentResponse, InvalidParams, Unreachable
 from dragoman.generation.client_module import client_module, types_module
 from dragoman.model.card import AgentCard
 from dragoman.server.cards import build
@@ -268,7 +268,7 @@ def test_the_twin_of_a_client_waits(folder: Path) -> None:
         assert "".join(plain.stream_words("one two")) == plain.words("one two")
 
 
-async def test_a_module_says_that_its_agent_has_changed(folder: Path) -> None:
+def changed_gardener() -> Agent:
     changed = Agent("Tree gardener", "Grows trees.")
 
     @changed.skill
@@ -281,6 +281,11 @@ async def test_a_module_says_that_its_agent_has_changed(folder: Path) -> None:
         """Is new."""
         return text
 
+    return changed
+
+
+async def test_a_module_says_that_its_agent_has_changed(folder: Path) -> None:
+    changed = changed_gardener()
     module = module_of(folder, "gardener")
     async with module.TreeGardener(client=Client(app=app_of(changed))) as typed:
         with pytest.warns(AgentChanged) as said:
@@ -298,6 +303,43 @@ async def test_a_module_says_that_its_agent_has_changed(folder: Path) -> None:
             await typed.names(["x"])
     async with module.TreeGardener(client=Client(app=app_of(gardener()))) as typed:
         assert await typed.changes() == []
+
+
+async def test_the_events_of_a_skill_say_that_its_agent_has_changed(folder: Path) -> None:
+    module, app = module_of(folder, "gardener"), app_of(changed_gardener())
+    async with module.TreeGardener(client=Client(app=app)) as typed:
+        events = typed.stream_names(["x"])
+        with pytest.warns(AgentChanged, match="no skill 'grow' any more"):
+            await anext(events)
+        # Once: the others go on without it.
+        assert [event async for event in events] and events.answer.data == ["x"]
+        assert [event async for event in typed.stream_names(["x"])]
+
+
+def test_the_twin_of_a_client_says_that_its_agent_has_changed(folder: Path) -> None:
+    module, app = module_of(folder, "gardener"), app_of(changed_gardener())
+    for call in (lambda plain: plain.names(["x"]), lambda plain: list(plain.stream_names(["x"]))):
+        typed = module.TreeGardener(client=Client(app=app))
+        with typed.sync as plain, pytest.warns(AgentChanged, match="no skill 'grow' any more"):
+            assert call(plain)
+
+
+async def test_a_card_that_could_not_be_read_is_compared_with_the_next_call(
+    folder: Path,
+) -> None:
+    module, app = module_of(folder, "gardener"), app_of(changed_gardener())
+    async with module.TreeGardener(client=Client(app=app)) as typed:
+        look = typed.client.look
+
+        async def fails() -> None:
+            raise Unreachable
+
+        typed.client.look = fails
+        with pytest.raises(Unreachable):
+            await typed.names(["x"])
+        typed.client.look = look
+        with pytest.warns(AgentChanged):
+            assert await typed.names(["x"]) == ["x"]
 
 
 @pytest.fixture
@@ -324,5 +366,15 @@ async def test_the_command_writes_compares_and_replaces(served: Any, tmp_path: P
     stale = await gen("client", served.url, "--save", "garden.py", "--check")
     assert stale.returncode != 0 and "write it anew" in stale.stderr
     assert (await gen("client", served.url, "--save", "garden.py", "--force")).returncode == 0
+    for words in (("-o", "other.py"), ("-oother.py", "--force"), ("--output=other.py", "--force")):
+        done = await gen("client", served.url, *words)
+        assert done.returncode == 0 and done.stdout == f"File: {tmp_path / 'other.py'}\n"
+    assert (tmp_path / "other.py").read_text() == path.read_text()
+    # The names of formats are formats, beside a file too.
+    done = await gen("types", served.url, "-o", "types.py", "-o", "json")
+    assert json.loads(done.stdout) == {"path": str(tmp_path / "types.py")}, done.stderr
+    assert not (tmp_path / "json").exists()
+    assert (await gen("types", served.url, "--save", "json")).returncode == 0
+    assert (tmp_path / "json").exists()
     shown = await gen("types", served.url)
     assert "class Leaf(TypedDict):" in shown.stdout

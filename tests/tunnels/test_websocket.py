@@ -28,6 +28,9 @@ class Socket(asyncio.Transport):
     def abort(self) -> None:
         self.is_aborted = True
 
+    def close(self) -> None:
+        self.is_aborted = True
+
     def is_closing(self) -> bool:
         return self.is_aborted
 
@@ -104,5 +107,18 @@ def test_empty_pieces_of_a_message_do_not_add_up() -> None:
         assert len(wire._pieces) == 1  # pyright: ignore[reportPrivateUsage]  # what could grow
         wire.data_received(Frame(Opcode.CONT, b"b", fin=True).serialize(mask=True))
         assert heard.messages == [b"ab"]
+
+    run(test)
+
+
+def test_a_reason_of_any_length_and_script_is_told() -> None:
+    async def test(loop: MovableLoop) -> None:
+        for reason in ("x" * 500, "\u00e9" * 100, "\U0001f600" * 40):
+            socket = Socket()
+            wire_on(socket).close(reason)
+            peer = ClientProtocol(parse_uri("ws://x/"), state=State.OPEN)
+            peer.receive_data(bytes(socket.written))
+            assert peer.close_rcvd is not None and reason.startswith(peer.close_rcvd.reason)
+            assert len(peer.close_rcvd.reason.encode()) == 120
 
     run(test)

@@ -13,6 +13,7 @@ from dragoman.cli.hints import again
 from dragoman.cli.hints import command as next_command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
+from dragoman.cli.own_options import added
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -27,12 +28,25 @@ gen = Group(
     },
 )
 
+_FILE = added(
+    [
+        option(
+            "--save",
+            default="",
+            takes_output=True,
+            metavar="<path>",
+            help="The module to write (stdout). -o <path> is the same, unless the path is the "
+            "name of a format.",
+        ),
+        option("--force", switch=True, help="Replace the file if it exists."),
+        option("--check", switch=True, help="Write nothing; fail unless the file is up to date."),
+    ]
+)
+
 
 @command("client")
 @click.argument("ref", required=False)
-@option("--save", default="", metavar="<path>", help="The module to write (stdout).")
-@option("--force", switch=True, help="Replace the file of --save if it exists.")
-@option("--check", switch=True, help="Write nothing; fail unless the file of --save is up to date.")
+@_FILE
 def client(run: Invocation, ref: str | None, save: str, force: bool, check: bool) -> None:
     """Write a Python module with a typed method for each skill of an agent.
 
@@ -50,9 +64,7 @@ def client(run: Invocation, ref: str | None, save: str, force: bool, check: bool
 
 @command("types")
 @click.argument("ref", required=False)
-@option("--save", default="", metavar="<path>", help="The module to write (stdout).")
-@option("--force", switch=True, help="Replace the file of --save if it exists.")
-@option("--check", switch=True, help="Write nothing; fail unless the file of --save is up to date.")
+@_FILE
 def types(run: Invocation, ref: str | None, save: str, force: bool, check: bool) -> None:
     """Write a Python module with the types of an agent's arguments and results.
 
@@ -82,7 +94,7 @@ def _generate(
             raise usage("name the agent once: as an argument or by -a")
         run.settings.agent_card = ref
     if check and not save:
-        raise usage("--check needs the file to compare: --save <path>", remedy="--save <path>")
+        raise usage("--check needs the file to compare: -o <path>", remedy="-o <path>")
     from dragoman.cli.session import guarded, looking
     from dragoman.errors import ConfigError
 

@@ -1,15 +1,15 @@
 """`dragoman rollouts`: new versions of agents, tried at a gateway beside the old ones."""
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from dragoman.cli.failures import usage
-from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
+from dragoman.cli.gateway.gateway_api import GatewayApi, asks_gateway
+from dragoman.cli.gateway.gateway_items import GatewayItems
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
+from dragoman.cli.own_options import own
 from dragoman.cli.terminal.table import Column
 
 _HELP = "dragoman rollouts start --help"
@@ -27,6 +27,7 @@ rollouts = Group(
         "start": CommandPlace("gateway.rollouts:start", "Try a new version of an agent."),
         "list": CommandPlace("gateway.rollouts:list_", "List your rollouts, newest first."),
         "show": CommandPlace("gateway.rollouts:show", "Show a rollout and its figures."),
+        "update": CommandPlace("gateway.rollouts:update", "Change its mode or share."),
         "promote": CommandPlace("gateway.rollouts:promote", "Replace the old version."),
         "rollback": CommandPlace("gateway.rollouts:rollback", "Keep the old version."),
     },
@@ -145,36 +146,8 @@ def start(
     elif within:
         raise usage("--within needs --after", _HELP)
     made = api.ask("POST", "rollouts", body)
-    _show(run, made)
+    _ITEMS.show(run, made)
     run.out.note("Hint", api.command("rollouts", "show", made["id"]))
-
-
-@command("list")
-@LIMIT
-@PAGE_TOKEN
-@asks_gateway()
-def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
-    """List your rollouts, newest first."""
-    show_page(
-        run,
-        *api.page("rollouts", "rollouts", page_token, limit=limit),
-        lambda item: _record(run, item),
-        columns=_COLUMNS,
-        empty="no version is tried; `dragoman rollouts start --help` says how",
-    )
-
-
-_COLUMNS = (
-    Column("rollout", "id", "id"),
-    Column("agent", "agent"),
-    Column("new version", "candidate"),
-    Column("mode", "mode"),
-    Column("state", "state"),
-    Column("judged", "figures/judged", "number"),
-    Column("agreed", "figures/agreed", "number"),
-    Column("failed", "figures/failed", "number"),
-    Column("reason", "reason"),
-)
 
 
 @command("show")
@@ -182,12 +155,34 @@ _COLUMNS = (
 @asks_gateway(_NONE)
 def show(run: Invocation, api: GatewayApi, rollout: str) -> None:
     """Show a rollout, its figures, and the latest tasks that did not agree."""
-    found = api.ask("GET", _path(rollout))
-    _show(run, found)
+    found = api.ask("GET", _ITEMS.path(rollout))
+    _ITEMS.show(run, found)
     if not run.out.is_json:
         for one in found["recent"]:
             if one["result"] != "agreed":
                 _show_difference(run, one)
+
+
+@command("update")
+@_ROLLOUT
+@own(
+    "--mode",
+    type=click.Choice(["shadow", "canary"]),
+    default=None,
+    in_environment=False,
+    metavar="<shadow|canary>",
+    help="Who answers from here on; the figures begin anew.",
+)
+@own("--share", default="", in_environment=False, metavar="<percent>", help="The share of tasks.")
+@asks_gateway(_NONE | {"VALIDATION_ERROR": "rollouts update --help"})
+def update(run: Invocation, api: GatewayApi, rollout: str, mode: str | None, share: str) -> None:
+    """Make a shadow a canary, or the reverse, or give it another share of the tasks."""
+    body: dict[str, Any] = {"mode": mode} if mode else {}
+    if share:
+        body["share"] = _part(share, "--share")
+    if not body:
+        raise usage("say what to change", remedy="--mode canary")
+    _ITEMS.show(run, api.ask("PATCH", _ITEMS.path(rollout), body))
 
 
 @command("promote")
@@ -195,7 +190,7 @@ def show(run: Invocation, api: GatewayApi, rollout: str) -> None:
 @asks_gateway(_NONE)
 def promote(run: Invocation, api: GatewayApi, rollout: str) -> None:
     """Put the new version in the agent's place: its address, its card, its credential."""
-    _show(run, api.ask("POST", _path(rollout, "promote")))
+    _ITEMS.show(run, api.ask("POST", _ITEMS.path(rollout, "promote")))
 
 
 @command("rollback")
@@ -203,7 +198,7 @@ def promote(run: Invocation, api: GatewayApi, rollout: str) -> None:
 @asks_gateway(_NONE)
 def rollback(run: Invocation, api: GatewayApi, rollout: str) -> None:
     """Leave the old version in its place."""
-    _show(run, api.ask("POST", _path(rollout, "rollback")))
+    _ITEMS.show(run, api.ask("POST", _ITEMS.path(rollout, "rollback")))
 
 
 def _part(text: str, name: str) -> float:
@@ -213,17 +208,6 @@ def _part(text: str, name: str) -> float:
         return float(number) / 100 if text.strip().endswith("%") else float(number)
     except ValueError:
         raise usage(f"{name} is a percentage such as 10%", _HELP) from None
-
-
-def _path(rollout: str, *steps: str) -> str:
-    return "/".join(["rollouts", *(quote(step, safe="") for step in (rollout, *steps))])
-
-
-def _show(run: Invocation, item: dict[str, Any]) -> None:
-    if run.out.is_json:
-        run.out.json(item)
-    else:
-        _record(run, item)
 
 
 def _record(run: Invocation, item: dict[str, Any]) -> None:
@@ -255,3 +239,21 @@ def _show_difference(run: Invocation, one: dict[str, Any]) -> None:
     said = [one["result"], one.get("reason", "")]
     said += [] if distance is None else [f"distance {distance}"]
     run.out.field("Task", f"{one['taskId']} ({', '.join(word for word in said if word)})")
+
+
+_ITEMS = GatewayItems("rollouts", _record)
+list_ = _ITEMS.listing(
+    "List your rollouts, newest first.",
+    (
+        Column("rollout", "id", "id"),
+        Column("agent", "agent"),
+        Column("new version", "candidate"),
+        Column("mode", "mode"),
+        Column("state", "state"),
+        Column("judged", "figures/judged", "number"),
+        Column("agreed", "figures/agreed", "number"),
+        Column("failed", "figures/failed", "number"),
+        Column("reason", "reason"),
+    ),
+    empty="no version is tried; `dragoman rollouts start --help` says how",
+)

@@ -1,16 +1,16 @@
 """`dragoman triggers`: tasks of a gateway that begin by the clock, or when something is posted."""
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from dragoman.cli.failures import usage
-from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
+from dragoman.cli.gateway.gateway_api import GatewayApi, asks_gateway
+from dragoman.cli.gateway.gateway_items import GatewayItems
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
-from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
+from dragoman.cli.own_options import own
 from dragoman.cli.terminal.table import Column
 
 _NONE = {"NOT_FOUND": "triggers list", "AGENT_NOT_FOUND": "agents list"}
@@ -120,36 +120,8 @@ def add(
     made = api.ask("POST", "triggers", body)
     if made.get("webhook"):
         made["webhook"] = f"{api.url}{made['webhook']}"
-    _show(run, made)
+    _ITEMS.show(run, made)
     run.out.note("Hint", api.command("triggers", "run", made["id"]))
-
-
-@command("list")
-@LIMIT
-@PAGE_TOKEN
-@asks_gateway()
-def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
-    """List your triggers, newest first."""
-    show_page(
-        run,
-        *api.page("triggers", "triggers", page_token, limit=limit),
-        lambda item: _record(run, item),
-        columns=_COLUMNS,
-        empty="no trigger is defined; `dragoman triggers add --help` says how",
-    )
-
-
-_COLUMNS = (
-    Column("trigger", "id", "id"),
-    Column("name", "name"),
-    Column("agent", "agentId"),
-    Column("skill", "skillId"),
-    Column("schedule", "schedule/cron"),
-    Column("enabled", "enabled"),
-    Column("next", "nextDueAt", "age"),
-    Column("runs", "runs", "number"),
-    Column("last problem", "lastProblem"),
-)
 
 
 @command("show")
@@ -157,7 +129,7 @@ _COLUMNS = (
 @asks_gateway(_NONE)
 def show(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Show a trigger, when it is due, and what came of it last."""
-    _show(run, api.ask("GET", _path(trigger)))
+    _ITEMS.show(run, api.ask("GET", _ITEMS.path(trigger)))
 
 
 @command("update")
@@ -203,11 +175,11 @@ def update(
     given = {"cron": cron, "zone": zone, "missed": missed}
     plan = {field: value for field, value in given.items() if value}
     if plan:
-        before: dict[str, Any] = api.ask("GET", _path(trigger)).get("schedule") or {}
+        before: dict[str, Any] = api.ask("GET", _ITEMS.path(trigger)).get("schedule") or {}
         body["schedule"] = {"cron": "", **before, **plan}
     if not body:
         raise usage("say what to change", remedy="--text <text>")
-    _show(run, api.ask("PATCH", _path(trigger), body))
+    _ITEMS.show(run, api.ask("PATCH", _ITEMS.path(trigger), body))
 
 
 @command("pause")
@@ -215,7 +187,7 @@ def update(
 @asks_gateway(_NONE)
 def pause(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Turn a trigger off; times that pass are not made up for."""
-    _show(run, api.ask("PATCH", _path(trigger), {"enabled": False}))
+    _ITEMS.show(run, api.ask("PATCH", _ITEMS.path(trigger), {"enabled": False}))
 
 
 @command("resume")
@@ -223,7 +195,7 @@ def pause(run: Invocation, api: GatewayApi, trigger: str) -> None:
 @asks_gateway(_NONE)
 def resume(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Turn a trigger on again."""
-    _show(run, api.ask("PATCH", _path(trigger), {"enabled": True}))
+    _ITEMS.show(run, api.ask("PATCH", _ITEMS.path(trigger), {"enabled": True}))
 
 
 @command("run")
@@ -231,7 +203,7 @@ def resume(run: Invocation, api: GatewayApi, trigger: str) -> None:
 @asks_gateway(_NONE)
 def run_(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Begin a task now, beside the schedule."""
-    begun = api.ask("POST", _path(trigger, "run"))
+    begun = api.ask("POST", _ITEMS.path(trigger, "run"))
     if run.out.is_json:
         run.out.json(begun)
     else:
@@ -243,7 +215,7 @@ def run_(run: Invocation, api: GatewayApi, trigger: str) -> None:
 @asks_gateway(_NONE)
 def secret(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Give the webhook of a trigger another secret; the one before ends at once."""
-    _show(run, api.ask("POST", _path(trigger, "secret")))
+    _ITEMS.show(run, api.ask("POST", _ITEMS.path(trigger, "secret")))
 
 
 @command("remove")
@@ -251,19 +223,8 @@ def secret(run: Invocation, api: GatewayApi, trigger: str) -> None:
 @asks_gateway(_NONE)
 def remove(run: Invocation, api: GatewayApi, trigger: str) -> None:
     """Remove a trigger; the tasks that it began stay."""
-    api.ask("DELETE", _path(trigger))
-    _show(run, {"result": "removed", "id": trigger})
-
-
-def _path(trigger: str, *steps: str) -> str:
-    return "/".join(["triggers", *(quote(step, safe="") for step in (trigger, *steps))])
-
-
-def _show(run: Invocation, item: dict[str, Any]) -> None:
-    if run.out.is_json:
-        run.out.json(item)
-    else:
-        _record(run, item)
+    api.ask("DELETE", _ITEMS.path(trigger))
+    _ITEMS.show(run, {"result": "removed", "id": trigger})
 
 
 def _record(run: Invocation, item: dict[str, Any]) -> None:
@@ -272,3 +233,21 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
         missed = schedule.get("missed", "once")
         item = item | {"schedule": f"{cron} ({zone}, missed: {missed})"}
     run.out.fields(item, _LABELS, (*_FIELDS[:6], "schedule", *_FIELDS[6:]))
+
+
+_ITEMS = GatewayItems("triggers", _record)
+list_ = _ITEMS.listing(
+    "List your triggers, newest first.",
+    (
+        Column("trigger", "id", "id"),
+        Column("name", "name"),
+        Column("agent", "agentId"),
+        Column("skill", "skillId"),
+        Column("schedule", "schedule/cron"),
+        Column("enabled", "enabled"),
+        Column("next", "nextDueAt", "age"),
+        Column("runs", "runs", "number"),
+        Column("last problem", "lastProblem"),
+    ),
+    empty="no trigger is defined; `dragoman triggers add --help` says how",
+)

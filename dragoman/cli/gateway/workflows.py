@@ -2,17 +2,17 @@
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from dragoman.cli.failures import Failure, usage
 from dragoman.cli.gateway.agent_options import DRY_RUN
-from dragoman.cli.gateway.gateway_api import LIMIT, GatewayApi, asks_gateway
+from dragoman.cli.gateway.gateway_api import GatewayApi, asks_gateway
+from dragoman.cli.gateway.gateway_items import GatewayItems
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
-from dragoman.cli.own_options import PAGE_TOKEN, budget, ending_in_order, show_page
+from dragoman.cli.own_options import budget, ending_in_order
 from dragoman.cli.terminal.table import Column
 
 _NO_WORKFLOW = {"NOT_FOUND": "workflows list", "AGENT_NOT_FOUND": "agents list"}
@@ -50,33 +50,11 @@ def create(run: Invocation, api: GatewayApi, source: str, dry_run: bool) -> None
     if dry_run:
         # As the gateway checks it, except for the agents, which only the gateway knows.
         checked(body, lambda name: True)
-        _show(run, {"result": "would be created", **body}, _record)
+        _ITEMS.show(run, {"result": "would be created", **body})
         return
     made = api.ask("POST", "workflows", body)
-    _show(run, made, _record)
+    _ITEMS.show(run, made)
     run.out.note("Hint", api.command("workflows", "run", made["id"]))
-
-
-@command("list")
-@LIMIT
-@PAGE_TOKEN
-@asks_gateway()
-def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
-    """List your workflows, newest first."""
-    show_page(
-        run,
-        *api.page("workflows", "workflows", page_token, limit=limit),
-        lambda item: _record(run, item),
-        columns=_COLUMNS,
-        empty="no workflow is defined; `dragoman workflows create <file>` defines one",
-    )
-
-
-_COLUMNS = (
-    Column("workflow", "id", "id"),
-    Column("name", "name"),
-    Column("age", "created_at", "age"),
-)
 
 
 @command("show")
@@ -86,9 +64,9 @@ _COLUMNS = (
 def show(run: Invocation, api: GatewayApi, workflow: str, run_id: str | None) -> None:
     """Show a workflow with its last ten runs, or one RUN of it."""
     if run_id:
-        _show(run, api.ask("GET", _path(workflow, "runs", run_id)), _run_record)
+        _ITEMS.show(run, api.ask("GET", _ITEMS.path(workflow, "runs", run_id)), _run_record)
     else:
-        _show(run, api.ask("GET", _path(workflow)), _record)
+        _ITEMS.show(run, api.ask("GET", _ITEMS.path(workflow)))
 
 
 @command("run", defaults={"wait": "true"})
@@ -103,15 +81,15 @@ def run_(run: Invocation, api: GatewayApi, workflow: str) -> None:
     begun: Any = None
     try:
         with budget(run):
-            begun = api.ask("POST", _path(workflow, "execute"))
+            begun = api.ask("POST", _ITEMS.path(workflow, "execute"))
             if not run.settings.waits and not run.settings.stream:
-                _show(run, begun, _run_record)
+                _ITEMS.show(run, begun, _run_record)
                 run.out.note("Hint", api.command("workflows", "show", workflow, begun["id"]))
                 return
             # Before waiting: an interrupt must not lose the id.
             run.out.note("Waiting", f"run {begun['id']} of workflow {workflow}")
             with ending_in_order():
-                found = api.poll(_path(workflow, "runs", begun["id"]), _Progress(run).see)
+                found = api.poll(_ITEMS.path(workflow, "runs", begun["id"]), _Progress(run).see)
     except Failure as failure:
         if begun is not None:
             # The run goes on in the gateway.
@@ -119,7 +97,7 @@ def run_(run: Invocation, api: GatewayApi, workflow: str) -> None:
         failure.hint = failure.hint or api.command("workflows", "show", workflow)
         raise
     if not run.settings.stream:
-        _show(run, found, _run_record)
+        _ITEMS.show(run, found, _run_record)
     if found["status"] != "completed":
         run.out.warn(f"run {found['id']} ended {found['status']}")
 
@@ -136,7 +114,7 @@ class _Progress:
         """Show what is new; return whether the run has ended."""
         if self._run.settings.stream:
             if found != self._last:
-                _show(self._run, found, _run_record)
+                _ITEMS.show(self._run, found, _run_record)
         else:
             for step in found["steps"]:
                 status = step.get("status", "pending")
@@ -153,18 +131,7 @@ class _Progress:
 @asks_gateway(_NO_WORKFLOW)
 def cancel(run: Invocation, api: GatewayApi, workflow: str, run_id: str) -> None:
     """Cancel a run and the tasks of its steps."""
-    _show(run, api.ask("POST", _path(workflow, "runs", run_id, "cancel")), _run_record)
-
-
-def _path(workflow: str, *steps: str) -> str:
-    return "/".join(["workflows", *(quote(step, safe="") for step in (workflow, *steps))])
-
-
-def _show(run: Invocation, item: dict[str, Any], record: Any) -> None:
-    if run.out.is_json:
-        run.out.json(item)
-    else:
-        record(run, item)
+    _ITEMS.show(run, api.ask("POST", _ITEMS.path(workflow, "runs", run_id, "cancel")), _run_record)
 
 
 def _record(run: Invocation, item: dict[str, Any]) -> None:
@@ -197,3 +164,15 @@ def _output(run: Invocation, output: Any) -> None:
         run.out.block("Text", output)
     else:
         run.out.block("Data", json.dumps(output, indent=2, ensure_ascii=False))
+
+
+_ITEMS = GatewayItems("workflows", _record)
+list_ = _ITEMS.listing(
+    "List your workflows, newest first.",
+    (
+        Column("workflow", "id", "id"),
+        Column("name", "name"),
+        Column("age", "created_at", "age"),
+    ),
+    empty="no workflow is defined; `dragoman workflows create <file>` defines one",
+)

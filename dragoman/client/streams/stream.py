@@ -142,6 +142,8 @@ class Stream:
         self.message: Message | None = None
         # What of the agent's answers was not as its version has it, and read for what it means.
         self.leniencies: set[str] = set()
+        # Waited for before anything is sent.
+        self.before: Callable[[], Awaitable[None]] | None = None
         # Waited for whenever the agent has sent much that is nothing to show.
         self.idle: Idle | None = None
         # Known already, and so not shown.
@@ -224,6 +226,8 @@ class Stream:
     # The way through
 
     async def _run(self) -> AsyncGenerator[Shown]:
+        if self.before is not None:
+            await self.before()
         await self._line.open()
         try:
             if self._line.can_stream and not self._polls_only:

@@ -76,6 +76,7 @@ _TABLE = [
     _row("/triggers/{id}/run", triggers.run, is_form=True),
     _row("/triggers/{id}/secret", triggers.replace_secret, is_form=True),
     _row("/triggers/{id}/remove", triggers.remove, is_form=True),
+    _row("/agents/{name}/rollouts/{rollout}/mode/{mode}", agent.change_rollout, is_form=True),
     _row("/agents/{name}/rollouts/{rollout}/promote", agent.promote, is_form=True),
     _row("/agents/{name}/rollouts/{rollout}/rollback", agent.roll_back, is_form=True),
     _row("/delivery", delivery.show),

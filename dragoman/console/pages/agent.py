@@ -303,9 +303,23 @@ async def roll_back(visit: Visit) -> Answer:
     return await _end_rollout(visit, "rollback", "Rolled back: the old version stays.")
 
 
+async def change_rollout(visit: Visit) -> Answer:
+    """Make the trial of its new version a canary, or a shadow."""
+    mode = visit.params["mode"]
+    return await _act_on_rollout(
+        visit, "PATCH", "", f"It is a {mode} from here on.", {"mode": mode}
+    )
+
+
 async def _end_rollout(visit: Visit, act: str, notice: str) -> Answer:
+    return await _act_on_rollout(visit, "POST", f"/{act}", notice)
+
+
+async def _act_on_rollout(
+    visit: Visit, verb: str, act: str, notice: str, body: dict[str, Any] | None = None
+) -> Answer:
     id, name = (quote(visit.params[one], safe="") for one in ("rollout", "name"))
-    await visit.api.gateway("POST", f"/rollouts/{id}/{act}")
+    await visit.api.gateway(verb, f"/rollouts/{id}{act}", body)
     return Redirect(f"/agents/{name}", notice)
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -50,6 +50,15 @@ class NewRollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timeout_seconds: Annotated[int, Meta(ge=1, le=3600)] = 60
     # Without one it ends by command only.
     rule: RolloutRule | None = None
+
+
+class RolloutChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What to change of a rollout that is running; what is left out stays."""
+
+    # With another mode the figures begin anew: they mean something else. The time of the rule does
+    # with any change.
+    mode: Mode | UnsetType = UNSET
+    share: Share | UnsetType = UNSET
 
 
 class VersionFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +114,8 @@ class OpenSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     task_id: str
     # Set once the answer of the new version is there and the check is asked.
     is_answered: bool = False
+    # The new version did the task itself: there is no copy.
+    is_canary: bool = False
     distance: float | None = None
 
 
@@ -129,6 +140,8 @@ class RolloutDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     timeout: int
     rule: RolloutRule | None = None
     state: State = "running"
+    # When it was changed last; 0: never.
+    since: int = 0
     ended_at: int = 0
     # Why it ended.
     reason: str = ""
@@ -137,6 +150,14 @@ class RolloutDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     open: list[OpenSample] = []
     recent: list[Judged] = []
     figures: RolloutCounts = RolloutCounts()
+
+    def changed(self, said: RolloutChange, now: int) -> "RolloutDefinition":
+        """Return it as its owner changed it."""
+        share = self.share if said.share is UNSET else said.share
+        found = replace(self, share=share, since=now)
+        if said.mode is UNSET or said.mode == found.mode:
+            return found
+        return replace(found, mode=said.mode, open=[], recent=[], figures=RolloutCounts())
 
     def with_sample(self, sample: OpenSample) -> "RolloutDefinition":
         """Return it with a task to judge, or with one more that was dropped."""

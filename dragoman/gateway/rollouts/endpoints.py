@@ -13,6 +13,7 @@ from dragoman.gateway.rollouts.definition import (
     Judged,
     Mode,
     NewRollout,
+    RolloutChange,
     RolloutCounts,
     RolloutRule,
     State,
@@ -142,6 +143,16 @@ async def list_rollouts(ask: Ask) -> RolloutPage:
 async def get_rollout(ask: Ask) -> RolloutRecord:
     """Read a rollout and its figures."""
     return _found(ask, await ask.gateway.rollouts.one(ask.path["id"], viewer_of(ask)))
+
+
+@ENDPOINTS.add("PATCH", _ONE, body=RolloutChange, errors=_ENDING)
+async def change_rollout(ask: Ask) -> RolloutRecord:
+    """Give a rollout another mode, from shadow to canary or back, or another share."""
+    with _still_running():
+        row = await ask.gateway.rollouts.change(ask.path["id"], viewer_of(ask), ask.body)
+    found = _found(ask, row)
+    note(ask, "rollout.change", found.id, f"{found.mode}, {found.share:g} of the tasks")
+    return found
 
 
 @ENDPOINTS.add("POST", f"{_ONE}/promote", errors=_ENDING)

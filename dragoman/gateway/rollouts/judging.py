@@ -86,10 +86,10 @@ class Judging:
         check = await self._known(row, name)
         if check is None:
             before = after = await self._original(sample)
-            if found.mode == "shadow":
+            if not sample.is_canary:
                 after = await self._copy(row, found, sample)
             asked = (await self._replay(sample)).began.message
-            about = before if found.mode == "shadow" else None
+            about = None if sample.is_canary else before
             message = question(name, asked, about, after)
             check = await self._begin(
                 row, found, found.check_agent, ops.SendMessage(message=message)

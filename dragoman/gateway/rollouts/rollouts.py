@@ -36,6 +36,7 @@ from dragoman.gateway.rollouts.definition import (
     LONGEST_REASON,
     NewRollout,
     OpenSample,
+    RolloutChange,
     RolloutDefinition,
     decide,
 )
@@ -177,6 +178,17 @@ class Rollouts:
         """Return some rollouts of an owner or of all (None), of one agent or of all (empty)."""
         return await self._rows.page(owner, agent, limit=limit, offset=offset)
 
+    async def change(
+        self, id: str, owner: Principal | None, said: RolloutChange
+    ) -> RolloutRow | None:
+        """Give a rollout that is running another mode or share; None: there is no such one."""
+        now = self._clock.now()
+        row = await self._edit(id, owner, lambda found: _running(found).changed(said, now))
+        if row is not None and not read(row).open:
+            # Nothing waits for the copies of before.
+            await self._judging.clear(row)
+        return row
+
     async def promote(self, id: str, owner: Principal | None, reason: str) -> RolloutRow | None:
         """Put the new version in the agent's place; None: there is no such rollout. Raises
         `UnsupportedOperation` for one that ended."""
@@ -298,7 +310,8 @@ class Rollouts:
                 return
             _measure(before, found)
             row = stored
-        decision = decide(found, (self._clock.now() - row.made_at) / 1000)
+        age = self._clock.now() - (found.since or row.made_at)
+        decision = decide(found, age / 1000)
         if decision is not None:
             await self._carry_out(row, decision[0], f"by its rule: {decision[1]}")
 
@@ -334,10 +347,13 @@ class Rollouts:
         """Return a rollout after a task of the agent ended."""
         is_chosen = in_share(row.id, event.task_id, found.share) and agent.repeatable
         is_done = event.type == "task_completed"
-        if is_chosen and found.mode == "canary":
+        # Also of a shadow: it may have been a canary when the task began, or had a larger share.
+        if is_chosen or found.since:
             went_to = await self._went_to(event.task)
             if found.candidate in went_to:
                 is_done = is_done and went_to[-1] == found.candidate
+                if found.mode == "shadow":
+                    return found.seen_new(event.response_ms, is_done=is_done)
                 return _seen_at_canary(found, event, is_done=is_done)
         found = found.seen_old(event.response_ms, is_done=is_done)
         if not is_chosen or found.mode == "canary" or not is_done:
@@ -380,7 +396,7 @@ def _seen_at_canary(
 ) -> RolloutDefinition:
     """Return a rollout after the new version was given a task."""
     found = found.seen_new(event.response_ms, is_done=is_done)
-    sample = OpenSample(task=event.task, task_id=event.task_id, is_answered=True)
+    sample = OpenSample(task=event.task, task_id=event.task_id, is_answered=True, is_canary=True)
     if not is_done:
         return found.judged(sample, "failed", event.reason)
     return found.with_sample(sample) if found.check_agent else found.judged(sample, "agreed")

@@ -186,15 +186,19 @@ class Triggers:
         return task_id
 
     async def _note(self, id: str, last: LastRun) -> None:
-        """Note what came of a run."""
-        async with self._noting:
-            for _ in range(_TRIES):
-                row = await self._rows.one(id)
-                if row is None:
-                    return
-                noted = row._replace(definition=encode(read(row).after(last)))
-                if await self._rows.change(noted):
-                    return
+        """Note what came of a run, unless the store is away: the task has begun, and a sender that
+        was told otherwise would post it again."""
+        try:
+            async with self._noting:
+                for _ in range(_TRIES):
+                    row = await self._rows.one(id)
+                    if row is None:
+                        return
+                    noted = row._replace(definition=encode(read(row).after(last)))
+                    if await self._rows.change(noted):
+                        return
+        except StoreRefused as error:
+            logger.warning("a run of the trigger %s is not in its figures: %s", id, error)
 
     async def _run(self) -> None:
         while True:

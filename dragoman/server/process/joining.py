@@ -40,6 +40,8 @@ _CONNECT_WITHIN, _WELCOME_WITHIN = 5.0, 15.0
 # Seconds between two tries: at first, while the gateway may have been restarted, and at most.
 _SHORTEST_PAUSE, _SHORT_PAUSE, _LONGEST_PAUSE = 0.05, 0.25, 5.0
 _RESTARTED_WITHIN = 30.0
+# Seconds after which a connection that is lost had been one.
+_LASTING = 1.0
 # Seconds after which the gateway is asked again which processes it has.
 _LOOK_AGAIN = 30.0
 # Connections that led to a process we had met, before we stop looking for another.
@@ -124,8 +126,12 @@ class Joining:
         """Be connected to every process of the gateway, until cancelled or refused."""
         loop = asyncio.get_running_loop()
         pause, spare, absent_since = _SHORTEST_PAUSE, 0, loop.time()
-        told = ""
+        told, joined_at = "", 0.0
         while True:
+            if self._lost.is_set() and loop.time() - joined_at < _LASTING:
+                # Like one that could not be made, or a gateway could have us do nothing else.
+                await asyncio.sleep(pause * (0.5 + random.random()))
+                pause = min(2 * pause, _SHORT_PAUSE)
             self._lost.clear()
             try:
                 is_new = await self._connect()
@@ -146,7 +152,7 @@ class Joining:
                 logger.error("the gateway refuses the agent (%s); trying again", error)
                 await asyncio.sleep(_LONGEST_PAUSE)
                 continue
-            pause, told = _SHORTEST_PAUSE, ""
+            told, joined_at, pause = "", loop.time(), min(pause, _SHORT_PAUSE)
             spare = 0 if is_new else spare + 1
             has_room = len(self._tunnels) < _MOST_TUNNELS
             if has_room and self._workers - self._tunnels.keys() and spare < _MOST_SPARE:
@@ -157,6 +163,7 @@ class Joining:
                 async with asyncio.timeout(_LOOK_AGAIN):
                     await self._lost.wait()
             absent_since = loop.time()
+            pause = _SHORTEST_PAUSE if absent_since - joined_at >= _LASTING else pause
 
     async def _connect(self) -> bool:
         """Connect once; return whether to a process of the gateway that we had not met."""

@@ -78,6 +78,12 @@ class Stage(GatewaySite):
         assert row is not None
         return read(row)
 
+    async def look_and_tell(self, version: Greeter, name: str) -> bool:
+        """Have the rollouts look once; tell whether a version was told a name."""
+        await self.gateway.trust.digest()
+        await self.rollouts.sweep()
+        return name in version.told
+
     async def figures_when(self, id: str, is_so: Callable[[RolloutCounts], Any]) -> RolloutCounts:
         """Return the figures of a rollout once they are as they should be."""
 

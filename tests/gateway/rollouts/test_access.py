@@ -39,19 +39,32 @@ async def test_an_owner_and_operators_see_and_end_a_rollout_and_nobody_else(tmp_
         assert (begun["state"], begun["agent"], begun["mode"]) == ("running", "greeter", "shadow")
         assert begun["figures"]["judged"] == 0 and begun["figures"]["agreement"] is None
         one = f"{ROLLOUTS}/{begun['id']}"
-        for verb, path in (("GET", one), ("POST", f"{one}/promote"), ("POST", f"{one}/rollback")):
-            answer = await ask(site, verb, path, BOB)
-            missing = await ask(site, verb, path.replace(begun["id"], "no-such"), BOB)
+        for verb, path in (
+            ("GET", one),
+            ("PATCH", one),
+            ("POST", f"{one}/promote"),
+            ("POST", f"{one}/rollback"),
+        ):
+            sent = {"mode": "canary"} if verb == "PATCH" else None
+            answer = await ask(site, verb, path, BOB, sent)
+            missing = await ask(site, verb, path.replace(begun["id"], "no-such"), BOB, sent)
             assert answer.status_code == missing.status_code == 404
             assert answer.json()["error"] == missing.json()["error"]
         assert (await made(site, "GET", ROLLOUTS, BOB))["total"] == 0
         for token in (ALICE, OPERATOR):
             listed = await made(site, "GET", f"{ROLLOUTS}?agentId=greeter", token)
             assert [item["id"] for item in listed["rollouts"]] == [begun["id"]]
+        changed = await made(site, "PATCH", one, ALICE, {"mode": "canary", "share": 0.05})
+        assert (changed["mode"], changed["share"]) == ("canary", 0.05)
+        changed = await made(site, "PATCH", one, OPERATOR, {"share": 0.1})
+        assert (changed["mode"], changed["share"]) == ("canary", 0.1)
+        for wrong in ({"share": 0}, {"mode": "other"}):
+            assert (await ask(site, "PATCH", one, ALICE, wrong)).status_code == 400
         ended = await made(site, "POST", f"{one}/rollback", OPERATOR)
         assert (ended["state"], ended["reason"]) == ("rolledBack", "by command")
-        late = await ask(site, "POST", f"{one}/promote", ALICE)
-        assert (late.status_code, late.json()["error"]["code"]) == (409, "CONFLICT")
+        for verb, path, sent in (("POST", f"{one}/promote", None), ("PATCH", one, {"share": 1})):
+            late = await ask(site, verb, path, ALICE, sent)
+            assert (late.status_code, late.json()["error"]["code"]) == (409, "CONFLICT")
         for wrong in ({"share": 0}, {"share": 1.1}, {"mode": "other"}, {"maxDistance": 2}):
             answer = await ask(site, "POST", ROLLOUTS, ALICE, body | wrong)
             assert answer.status_code == 400, answer.text
@@ -71,6 +84,10 @@ async def test_the_agents_page_shows_the_figures_and_has_the_buttons(tmp_path: P
         begun = (await http.post(ROLLOUTS, json=body)).json()["data"]["id"]
         shown = (await visitor.get(page)).text
         assert "greeter-two" in shown and "Promote" in shown and "0 of 0" in shown
+        assert "Make it a canary" in shown
+        path = f"{page}/rollouts/{begun}/mode/canary"
+        assert (await visitor.submit(path, token=await visitor.token(page))).status_code == 303
+        assert "Make it a shadow" in (await visitor.get(page)).text
         path = f"{page}/rollouts/{begun}/promote"
         answer = await visitor.submit(path, token=await visitor.token(page))
         assert answer.status_code == 303

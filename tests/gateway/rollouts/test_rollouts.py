@@ -19,7 +19,13 @@ from dragoman.errors import InvalidParams, NoAgentAvailable, PermissionDenied, S
 from dragoman.gateway.delivery.forwarding import Forwarding
 from dragoman.gateway.registry.registration import AgentChanges, Secret
 from dragoman.gateway.rollouts import rollouts
-from dragoman.gateway.rollouts.definition import MOST_OPEN, NewRollout, RolloutRule
+from dragoman.gateway.rollouts.definition import (
+    MOST_OPEN,
+    NewRollout,
+    RolloutChange,
+    RolloutCounts,
+    RolloutRule,
+)
 from dragoman.gateway.routing.canaries import in_share
 from dragoman.model.identity import LOCAL, MessageId, Principal
 from dragoman.model.message import Message, Metadata, Part, Role
@@ -445,6 +451,84 @@ async def test_a_canary_does_its_share_alone_and_the_order_stays_the_agents(loca
         assert {one.order.agent for (one,) in orders} == {site.agent.id}
         assert {one.order.charged for (one,) in orders} == {MICRO}
         await books.check()
+
+
+async def test_a_shadow_becomes_a_canary_and_a_shadow_again(location: str) -> None:
+    async with stage(location) as site:
+        id = await site.begin()
+        await site.greet("ann")
+        await site.figures_when(id, lambda one: one.judged == 1)
+        may_answer = asyncio.Event()
+
+        async def slow(text: str, turn: Any) -> str:
+            await may_answer.wait()
+            return text
+
+        usual, site.new.answer = site.new.answer, slow
+        await site.greet("bob")
+        await eventually(lambda: site.look_and_tell(site.new, "bob"))
+        await site.rollouts.change(id, None, RolloutChange(mode="canary"))
+        # The copy that was under way is not waited for, and the figures begin anew.
+        assert (await site.found(id)).open == []
+        assert (await site.found(id)).figures == RolloutCounts()
+        site.new.answer = usual
+        may_answer.set()
+        await site.greet("cid")
+        assert site.old.told == ["ann", "bob"] and site.new.told == ["ann", "bob", "cid"]
+        figures = await site.figures_when(id, lambda one: one.judged == 1)
+        assert (figures.new.tasks, figures.agreed, figures.old.tasks) == (1, 1, 0)
+        may_answer.clear()
+        site.new.answer = slow
+        task = asyncio.create_task(site.greet("dan"))
+        await eventually(lambda: "dan" in site.new.told)
+        await site.rollouts.change(id, None, RolloutChange(mode="shadow", share=0.000001))
+        may_answer.set()
+        await within(task)
+        # The new version did it itself, as it was a canary then: there is nothing to compare.
+        figures = await site.figures_when(id, lambda one: one.new.tasks == 1)
+        assert (figures.judged, figures.old.tasks, (await site.found(id)).open) == (0, 0, [])
+
+
+async def test_a_change_that_changes_nothing_costs_no_copy() -> None:
+    async with stage("memory:") as site:
+        may_answer = asyncio.Event()
+
+        async def slow(text: str, turn: Any) -> str:
+            await may_answer.wait()
+            return f"Good day to you, {text}, and a fine one"
+
+        site.new.answer = slow
+        id = await site.begin()
+        await site.greet("ann")
+        await eventually(lambda: site.look_and_tell(site.new, "ann"))
+        await site.rollouts.change(id, None, RolloutChange(mode="shadow", share=0.5))
+        may_answer.set()
+        figures = await site.figures_when(id, lambda one: one.judged == 1)
+        assert (figures.agreed, figures.failed) == (1, 0)
+
+
+async def test_a_copy_begins_in_a_context_of_its_own_as_each_task_does() -> None:
+    async with stage("memory:") as site:
+        seen: dict[str, list[str]] = {"old": [], "new": []}
+
+        def noting(which: str) -> Any:
+            def answer(text: str, turn: Any) -> str:
+                seen[which].append(turn.message.context_id)
+                return text
+
+            return answer
+
+        site.old.answer, site.new.answer = noting("old"), noting("new")
+        id = await site.begin()
+        first = await site.send_message(message("one"))
+        again = message("two") | {"contextId": first["contextId"]}
+        assert (await site.send_message(again))["contextId"] == first["contextId"]
+        await site.greet("three")
+        await site.figures_when(id, lambda one: one.judged == 3)
+        # The new version is told what the old one was, and nothing that one caller said is in a
+        # conversation with what another did.
+        assert len({*seen["old"]}) == len({*seen["new"]}) == 3
+        assert not {*seen["old"], first["contextId"], id} & {*seen["new"]}
 
 
 async def test_a_task_of_an_agent_with_a_canary_is_on_disk_before_it_is_sent() -> None:

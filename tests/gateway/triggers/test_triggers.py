@@ -291,6 +291,50 @@ async def test_posts_that_come_at_once_all_count(location: str) -> None:
         assert now is not None and read(now).runs == 30
 
 
+@pytest.mark.parametrize("method", ["one", "change"])
+async def test_a_post_whose_task_began_is_taken_although_it_cannot_be_noted(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with clockwork("memory:") as works:
+        row = await works.make(schedule=None, webhook=True, text="once")
+        path, headers = f"/api/v1/webhooks/{row.id}", bearer(works.triggers.secret_text(row))
+        rows, seen = works.site.gateway.store.triggers, 0
+        real = getattr(rows, method)
+
+        async def away(*given: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            if method == "one" and seen == 1:
+                # When the post comes in.
+                return await real(*given)
+            raise StoreUnavailable("away")
+
+        monkeypatch.setattr(rows, method, away)
+        # Senders that name their posts and those that do not: neither has a reason to post again.
+        answer = await works.site.http.post(path, content=b"{}", headers=headers)
+        assert answer.status_code == 202 and answer.json()["data"]["taskId"]
+        monkeypatch.setattr(rows, method, real)
+        named = headers | {"idempotency-key": "one"}
+        answers = [await works.site.http.post(path, content=b"{}", headers=named) for _ in "ab"]
+        assert answers[0].json() == answers[1].json()
+        assert await works.texts() == ["once"] * 2
+
+
+async def test_a_post_that_cannot_begin_is_told_why_although_it_cannot_be_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    async with clockwork("memory:") as works:
+        row = await works.make(schedule=None, webhook=True, text="once")
+        path, headers = f"/api/v1/webhooks/{row.id}", bearer(works.triggers.secret_text(row))
+        await works.site.http.delete("/api/v1/agents/workshop")
+        monkeypatch.setattr(works.site.gateway.store.triggers, "change", away)
+        answer = await works.site.http.post(path, content=b"{}", headers=headers)
+        assert answer.status_code == 422, answer.text
+
+
 def signed(signer: standardwebhooks.Webhook, id: str, at: float, body: str) -> dict[str, str]:
     moment = datetime.fromtimestamp(int(at), UTC)
     return {
