@@ -35,7 +35,7 @@ from dragoman.cli.own_options import (
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
-    from dragoman.server.key_ring import KeyRing
+    from dragoman.server.server_keys import ServerKeys
 
 keys = Group(
     "keys",
@@ -97,7 +97,7 @@ _RIGHTS = added(
 )
 
 
-class RemoteKeys:
+class KeysElsewhere:
     """The keys of a server elsewhere, by its operator API."""
 
     def __init__(self, store: RemoteStore) -> None:
@@ -277,14 +277,14 @@ def rotate(
     _only_now(run)
 
 
-def _ring(run: Invocation, file: str | None, store: StorePlace) -> "KeyRing | RemoteKeys":
+def _ring(run: Invocation, file: str | None, store: StorePlace) -> "ServerKeys | KeysElsewhere":
     if not isinstance(store, RemoteStore):
-        from dragoman.server.key_ring import KeyRing
+        from dragoman.server.server_keys import ServerKeys
 
-        return KeyRing(settings_of(run, keys=file, store=store))
+        return ServerKeys(settings_of(run, keys=file, store=store))
     if file and click.get_current_context().get_parameter_source("file") is _TYPED:
         raise usage("--keys is about a file, and --gateway about a gateway: give one")
-    return RemoteKeys(store)
+    return KeysElsewhere(store)
 
 
 @contextmanager
@@ -295,7 +295,7 @@ def _audited(
     if isinstance(store, RemoteStore):
         yield lambda item: item
         return
-    from dragoman.server.key_ring import audited
+    from dragoman.server.server_keys import audited
 
     with budget(run), recording(run, audit, store) as log:
 

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from dragoman.errors import ConfigError, InvalidParams, TaskNotFound
-from dragoman.server.key_ring import KeyRing, audited
 from dragoman.server.operator.shapes import (
     Done,
     KeyItem,
     KeyItems,
     KeyRotation,
+    KeyToMake,
     MadeKeyItem,
-    NewKey,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
+from dragoman.server.server_keys import ServerKeys, audited
 
 ENDPOINTS = OperatorRows()
 # Changes of keys are for operators, and of those not for the key of an agent that only reads.
@@ -39,10 +39,10 @@ async def show_key(ask: OperatorAsk) -> KeyItem:
     return msgspec.convert(await _known(ask), KeyItem)
 
 
-@ENDPOINTS.add("POST", "/keys", body=NewKey, **_CHANGES)
+@ENDPOINTS.add("POST", "/keys", body=KeyToMake, **_CHANGES)
 async def create_key(ask: OperatorAsk) -> MadeKeyItem:
     """Make an API key in the server's file; its text is shown only now."""
-    body: NewKey = ask.body
+    body: KeyToMake = ask.body
     lifetime = _lifetime(body.expires_seconds)
     return await _made(
         ask, "key.create", lambda: _ring(ask).create(body.owner, body.scopes, body.tenant, lifetime)
@@ -67,8 +67,8 @@ async def revoke_key(ask: OperatorAsk) -> Done:
     return Done(result="revoked")
 
 
-def _ring(ask: OperatorAsk) -> KeyRing:
-    return KeyRing(ask.site.settings)
+def _ring(ask: OperatorAsk) -> ServerKeys:
+    return ServerKeys(ask.site.settings)
 
 
 async def _known(ask: OperatorAsk) -> dict[str, Any]:

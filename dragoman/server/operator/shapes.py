@@ -120,7 +120,9 @@ KeyName = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,200}$")]
 Seconds = Annotated[int, Meta(ge=1, le=100 * 365 * 86400)]
 
 
-class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class KeyToMake(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
     """An API key to make."""
 
     owner: KeyName
@@ -576,7 +578,7 @@ class LetterItem(_Shape, frozen=True):
     problem: str
 
 
-class Replayed(_Shape, frozen=True):
+class LetterReplay(_Shape, frozen=True):
     """What became of an event that was posted once more."""
 
     result: Literal["delivered", "failed"]

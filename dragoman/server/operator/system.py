@@ -20,6 +20,7 @@ from dragoman.server.operator.shapes import (
     DroppedLetter,
     LetterItem,
     LetterItems,
+    LetterReplay,
     PageQuery,
     ProcessItem,
     ProcessItems,
@@ -28,7 +29,6 @@ from dragoman.server.operator.shapes import (
     ReceiverItem,
     ReceiverItems,
     ReceiverQuery,
-    Replayed,
     ServerStatus,
     TroubleItem,
     instant,
@@ -223,7 +223,7 @@ async def drop_dead_letter(ask: OperatorAsk) -> Done:
     scope="tasks:write",
     may_be_missing=True,
 )
-async def replay_dead_letter(ask: OperatorAsk) -> Replayed:
+async def replay_dead_letter(ask: OperatorAsk) -> LetterReplay:
     """Post an event that a receiver never took once more, from here and now."""
     body: DroppedLetter = ask.body
     push = await _known_receiver(ask, body.receiver)
@@ -231,7 +231,7 @@ async def replay_dead_letter(ask: OperatorAsk) -> Replayed:
         raise UnsupportedOperation("push is off at this server")
     ask.record("console.letter.replay", f"{body.receiver} {body.position}")
     problem = await ask.site.push.replay(push, body.position)
-    return Replayed(result="failed" if problem else "delivered", problem=problem)
+    return LetterReplay(result="failed" if problem else "delivered", problem=problem)
 
 
 def _letter(one: DeadLetter) -> LetterItem:

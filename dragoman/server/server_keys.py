@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ENDED = "ended with its parent"
 
 
-class KeyRing:
+class ServerKeys:
     """The keys that the settings lead to. All of it blocks, and raises `ConfigError`."""
 
     def __init__(self, settings: Settings) -> None:
