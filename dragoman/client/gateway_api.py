@@ -33,7 +33,8 @@ class GatewayRefused(Exception):
 
     def __init__(self, status: int, error: Mapping[str, Any], *, is_json: bool = True) -> None:
         self.status = status
-        self.code = str(error.get("code") or "")
+        # The operator API has the number of the HTTP status as the code, and a word beside it.
+        self.code = str(error.get("status") or error.get("code") or "")
         self.message = str(error.get("message") or "")
         self.details: Any = error.get("details")
         self.is_json = is_json
@@ -50,7 +51,13 @@ def credential(token: str) -> dict[str, str]:
 
 
 async def exchange(
-    http: Http, verb: str, url: str, *, headers: Mapping[str, str], body: Any = None
+    http: Http,
+    verb: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    body: Any = None,
+    largest: int = LARGEST,
 ) -> GatewayResponse:
     """Send a request and return its answer; raises `EgressError`."""
     sent = {"accept": "application/json", **headers}
@@ -59,7 +66,7 @@ async def exchange(
         sent["content-type"] = "application/json"
         content = msgspec.json.encode(body)
     async with http.open(verb, url, headers=sent, body=content) as answer:
-        found, _ = await read_all(answer, LARGEST)
+        found, _ = await read_all(answer, largest)
         return GatewayResponse(answer.status, answer.headers, found)
 
 
@@ -67,6 +74,20 @@ def data_of(status: int, body: bytes) -> Any:
     """Return what an answer holds, None where it has no content; raises `GatewayRefused`."""
     if status < 400 and not body:
         return None
+    fields = _fields(status, body)
+    if status < 400 and "data" in fields:
+        return fields["data"]
+    raise _refused(status, fields)
+
+
+def bare_of(status: int, body: bytes) -> bytes:
+    """Return an answer of the operator API, which has no envelope; raises `GatewayRefused`."""
+    if status < 400 and body.startswith(b"{"):
+        return body
+    raise _refused(status, _fields(status, body))
+
+
+def _fields(status: int, body: bytes) -> dict[str, Any]:
     try:
         check_values(body)
         found: Any = msgspec.json.decode(body)
@@ -74,8 +95,9 @@ def data_of(status: int, body: bytes) -> Any:
         found = None
     if not isinstance(found, dict):
         raise GatewayRefused(status, {}, is_json=False)
-    fields = cast("dict[str, Any]", found)
-    if status < 400 and "data" in fields:
-        return fields["data"]
+    return cast("dict[str, Any]", found)
+
+
+def _refused(status: int, fields: dict[str, Any]) -> GatewayRefused:
     error = fields.get("error")
-    raise GatewayRefused(status, cast("dict[str, Any]", error) if isinstance(error, dict) else {})
+    return GatewayRefused(status, cast("dict[str, Any]", error) if isinstance(error, dict) else {})

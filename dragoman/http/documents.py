@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragoman.errors import PermissionDenied, Unauthenticated
+from dragoman.errors import A2AError, PermissionDenied, Unauthenticated
 from dragoman.http.request import JSON, Headers, HttpRequest
 from dragoman.model.record import encode
 
@@ -15,12 +15,17 @@ async def unauthenticated(request: HttpRequest, error: Unauthenticated) -> None:
 
 async def denied(request: HttpRequest, error: PermissionDenied) -> None:
     """Say that a known caller may not do this: only where everybody knows that it exists."""
-    headers: Headers = []
+    headers = scope_challenge(request, error)
+    await document(request, {"error": {"message": error.public}}, *headers, status=403)
+
+
+def scope_challenge(request: HttpRequest, error: A2AError) -> Headers:
+    """Return the header that names the scope which a credential lacks, if there is one."""
     # Its words are those of bearer tokens; for other credentials there are none.
     if (scope := error.facts.get("scope")) and "bearer" in request.challenge.lower():
         challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
-        headers.append((b"www-authenticate", challenge.encode()))
-    await document(request, {"error": {"message": error.public}}, *headers, status=403)
+        return [(b"www-authenticate", challenge.encode())]
+    return []
 
 
 async def document(

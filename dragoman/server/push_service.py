@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dragoman.config import Settings, refusal
+from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.engine import Engine
+from dragoman.engine.reading import read_task
 from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import ConfigError
 from dragoman.model.push import PushConfig
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _GRACE = 2.0
 _CLAIM_AT_ONCE = 200
+DIALECTS: dict[str, Dialect] = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_2}
 
 
 class PushService:
@@ -66,6 +69,46 @@ class PushService:
             for push in pushes:
                 self.add(push)
 
+    async def replay(self, push: Push, seq: int) -> str:
+        """Post an event to a receiver once more, with its first id, so that the receiver knows a
+        repetition; return what was wrong. A dead letter that is taken is gone."""
+        from dragoman.egress.errors import EgressError
+        from dragoman.push.request import headers, webhook_id
+        from dragoman.push.signature import secrets_of
+
+        # It was read without its secrets.
+        known = {one.number: one for one in await self._store.pushes(push.task)}
+        if (one := known.get(push.number)) is None:
+            return "its receiver is gone"
+        events = await self._store.read(one.task, after=seq - 1, limit=1)
+        reading = await read_task(self._store, one.task, upto=seq) if events else None
+        if reading is None:
+            return "its task is gone"
+        await self._store.prepare()
+        self._open()
+        assert self._egress is not None, "it is opened with the sender"
+        dialect = DIALECTS[one.config.version]
+        body = dialect.encode_push(events[0], reading.task)
+        sent = headers(
+            one.config,
+            body,
+            id=webhook_id(one.scope, one.config, seq),
+            seq=seq,
+            content_type=dialect.push_content_type,
+            now=StoreClock(self._store).now(),
+            secrets=secrets_of(self._settings.push.secrets, self._store.secret),
+            tokens=self._tokens,
+        )
+        timeout = self._settings.push.timeout
+        try:
+            answer = await self._egress.post(one.config.url, body, sent, timeout=timeout)
+        except EgressError as error:
+            return error.reason
+        if not 200 <= answer.status < 300:
+            return f"answered {answer.status}"
+        await self._store.drop_letter(one.number, seq)
+        return ""
+
     async def stop(self) -> None:
         """End; posts on their way have a moment to be answered."""
         if self._sender is not None:
@@ -89,7 +132,7 @@ class PushService:
                 self._egress,
                 follow=self._follow,
                 read=self._read,
-                dialects={"1.0": V1_0, "0.3": V0_3, "0.2": V0_2},
+                dialects=DIALECTS,
                 secrets=secrets_of(settings.push.secrets, self._store.secret),
                 tokens=self._tokens,
                 clock=StoreClock(self._store),

@@ -13,18 +13,22 @@ from tests.cli.command import inside
 
 ALWAYS = {"output", "config", "verbose", "debug"}
 TLS = {"insecure", "client-cert", "client-key", "ca-cert"}
+GATEWAY = TLS | {"bearer", "api-key"}
 ASKS = TLS | {"bearer", "api-key", "trust-origin", "a2a-version", "strict-version"}
 SHOWN = {
     "serve": ALWAYS | {"transport", "a2a-version"},
     "up": ALWAYS,
     "init": ALWAYS | {"timeout"},
-    "push list": ALWAYS | {"timeout", "stream"},
-    "push replay": ALWAYS | {"timeout"},
-    "tasks": ALWAYS | {"timeout", "stream", "context-id", "task-id"},
-    "tasks tail": ALWAYS | {"timeout", "stream", "context-id", "task-id"},
-    "tasks show": ALWAYS | {"timeout"},
-    "keys create": ALWAYS | {"timeout"},
-    "keys list": ALWAYS | {"timeout", "stream"},
+    "push list": ALWAYS | GATEWAY | {"timeout", "stream"},
+    "push replay": ALWAYS | GATEWAY | {"timeout"},
+    "push secret": ALWAYS | {"timeout"},
+    "tasks": ALWAYS | GATEWAY | {"timeout", "stream", "context-id", "task-id"},
+    "tasks tail": ALWAYS | GATEWAY | {"timeout", "stream", "context-id", "task-id"},
+    "tasks show": ALWAYS | GATEWAY | {"timeout"},
+    "keys create": ALWAYS | GATEWAY | {"timeout"},
+    "keys list": ALWAYS | GATEWAY | {"timeout", "stream"},
+    "ledger verify": ALWAYS | GATEWAY | {"timeout"},
+    "trust export": ALWAYS | GATEWAY | {"timeout"},
     "vault show": ALWAYS | {"timeout"},
     "backup": ALWAYS | {"timeout"},
     "card sign": ALWAYS | {"timeout"},
@@ -60,7 +64,7 @@ def test_help_shows_the_options_that_do_something(tmp_path: Path, words: str) ->
         ("up", "--transport", "rest"),
         ("serve", "a.py", "--timeout", "5s"),
         ("tasks", "list", "--watch"),
-        ("tasks", "--api-key", "s3cret", "list"),
+        ("audit", "--api-key", "s3cret", "list"),
         ("backup", "x.db", "--insecure=false"),
         ("bench", "127.0.0.1:1", "--metadata", "{}"),
         ("mock", "script.yaml", "--a2a-version", "0.3"),

@@ -21,9 +21,10 @@ from dragoman.cli.calling.answer_prompt import (
     typed_form,
 )
 from dragoman.cli.failures import Failure, usage
+from dragoman.cli.gateway.store_place import RemoteStore, StorePlace, looks_elsewhere
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation, is_terminal
-from dragoman.cli.own_options import LIMIT, STORE_OPTION, budget, kept_by, own, show_page
+from dragoman.cli.own_options import LIMIT, budget, kept_by, own, show_page
 from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
@@ -84,9 +85,9 @@ class Waiting(NamedTuple):
 
 
 @command("list")
-@STORE_OPTION
+@looks_elsewhere
 @LIMIT
-def list_(run: Invocation, store: str | None, limit: int) -> None:
+def list_(run: Invocation, store: StorePlace, limit: int) -> None:
     """List what waits for a person: of a store, or with -a of one agent's tasks of yours."""
     found = _waiting_requests(run, store)[:limit]
     requests = {waiting.request.request_id: waiting.request for waiting in found}
@@ -114,8 +115,8 @@ _COLUMNS = (
 @click.argument(
     "name", metavar="ID", help="A request, as `dragoman inbox list` shows it, or a task."
 )
-@STORE_OPTION
-def show(run: Invocation, name: str, store: str | None) -> None:
+@looks_elsewhere
+def show(run: Invocation, name: str, store: StorePlace) -> None:
     """Show one request by its ID, or by that of its task where it is the only one."""
     waiting = _only(_waiting_requests(run, store), name)
     if run.out.is_json:
@@ -124,10 +125,10 @@ def show(run: Invocation, name: str, store: str | None) -> None:
         _show(run, waiting.item(), waiting.request)
 
 
-def _waiting_requests(run: Invocation, store: str | None) -> list[Waiting]:
+def _waiting_requests(run: Invocation, store: StorePlace) -> list[Waiting]:
     """Return what waits, in a store or with the agent that is named."""
-    if not _is_remote(run, store):
-        return _of_store(run, kept_by(run, store))
+    if not _asks_an_agent(run, store):
+        return _of_store(run, store)
     from dragoman.cli.session import Session, talk
 
     found: list[Waiting] = []
@@ -157,7 +158,7 @@ def _show(run: Invocation, item: dict[str, Any], request: "Request") -> None:
     "name", metavar="ID", help="A request, as `dragoman inbox list` shows it, or a task."
 )
 @click.argument("value", required=False, help="The answer.")
-@STORE_OPTION
+@looks_elsewhere
 @own(
     "--decline",
     default="",
@@ -165,13 +166,13 @@ def _show(run: Invocation, item: dict[str, Any], request: "Request") -> None:
     metavar="<reason>",
     help="Decline with this reason instead of answering.",
 )
-def answer(run: Invocation, name: str, value: str | None, store: str | None, decline: str) -> None:
+def answer(run: Invocation, name: str, value: str | None, store: StorePlace, decline: str) -> None:
     """Answer a request by its ID, or by the ID of its task if that has only one.
 
     VALUE is a text, a choice or its number, yes or no, or JSON for a form and for a tool. Without
     it you are asked, for a form field by field, and unseen where the answer is secret.
     """
-    if _is_remote(run, store):
+    if _asks_an_agent(run, store):
         from dragoman.cli.calling.send import conclude
         from dragoman.cli.session import Session, talk
 
@@ -183,18 +184,34 @@ def answer(run: Invocation, name: str, value: str | None, store: str | None, dec
 
         talk(run, work)
         return
-    settings = kept_by(run, store)
-    waiting = _only(_of_store(run, settings), name)
+    waiting = _only(_of_store(run, store), name)
     parts = _parts(run, waiting.request, value, decline)
+    if isinstance(store, RemoteStore):
+        store.api.operate("POST", "inbox", {"id": waiting.request.request_id} | _said(parts))
+        _told(run, waiting, "answered")
+        return
+    settings = kept_by(run, store)
     with budget(run), recording(run, None, store) as log:
         is_taken = asyncio.run(_leave(settings, waiting, parts))
         record(log, "inbox.answer", f"{waiting.agent} {waiting.task.id}")
-    result = "answered" if is_taken else "left for the agent, until it is served"
+    _told(run, waiting, "answered" if is_taken else "left for the agent, until it is served")
+
+
+def _said(parts: "list[Part]") -> dict[str, Any]:
+    """Return what an answer's message says, as the operator API takes it."""
+    last = parts[-1]
+    if isinstance(last.text, str):
+        return {"value": last.text}
+    data = cast("dict[str, Any]", last.data)
+    return {"decline": data["error"]} if "error" in data else {"value": data["result"]}
+
+
+def _told(run: Invocation, waiting: Waiting, result: str) -> None:
     item = {"id": waiting.request.request_id, "taskId": waiting.task.id, "result": result}
     run.out.item(item, {"taskId": "Task"}, ("taskId", "result"))
 
 
-def _is_remote(run: Invocation, store: str | None) -> bool:
+def _asks_an_agent(run: Invocation, store: StorePlace) -> bool:
     return bool(run.settings.agent_card) and not store
 
 
@@ -234,7 +251,7 @@ def _waits(run: Invocation, task: "Task") -> bool:
     return wanted[0] in ("", task.id) and wanted[1] in ("", task.context_id)
 
 
-def _of_store(run: Invocation, settings: "Settings") -> list[Waiting]:
+def _of_store(run: Invocation, store: StorePlace) -> list[Waiting]:
     """Return what a store's tasks wait for, the longest first."""
     from dragoman.cli.operating.tasks import reading_of
     from dragoman.engine.reading import read_task
@@ -245,7 +262,7 @@ def _of_store(run: Invocation, settings: "Settings") -> list[Waiting]:
     found: dict[tuple[str, str], Waiting] = {}
     # By the id of a request: the tasks that wait for it.
     lines: dict[str, list[TaskLine]] = {}
-    with reading_of(run, settings) as (reading, wait):
+    with reading_of(run, store) as (reading, wait):
         for state in INTERRUPTED:
             for line in _lines(reading, wait, TaskFilter(state=state)):
                 read = wait(read_task(cast("Store", reading), line.number))

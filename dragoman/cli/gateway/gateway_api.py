@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dragoman.egress.egress import Egress
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 DEFAULT = "http://127.0.0.1:8000"
 AGENT_NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
 GATEWAY = "DRAGOMAN_ERR_GATEWAY"
@@ -42,7 +43,16 @@ _CODES = {
     "RATE_LIMIT_EXCEEDED": UNREACHABLE,
     "UNAVAILABLE": UNREACHABLE,
     "INTERNAL_ERROR": INTERNAL,
+    # Of the operator API.
+    "INVALID_ARGUMENT": "InvalidParamsError",
+    "UNAUTHENTICATED": AUTH_FAILED,
+    "PERMISSION_DENIED": AUTH_FAILED,
+    "RESOURCE_EXHAUSTED": UNREACHABLE,
+    "FAILED_PRECONDITION": "UnsupportedOperationError",
+    "INTERNAL": INTERNAL,
 }
+# Bytes of an answer of the operator API: a whole log of trust may be one.
+_LARGEST = 256 * 1024 * 1024
 # Polls that may fail one after the other, and the longest time between two, in seconds.
 _TRIES = 5
 _LONGEST_PAUSE = 15.0
@@ -126,6 +136,15 @@ class GatewayApi:
         with budget(self._run):
             return asyncio.run(self._ask(verb, path, body, query))
 
+    def operate(self, verb: str, path: str, body: Any = None) -> bytes:
+        """Return the JSON that the operator API of the gateway answers; raises `Failure`."""
+        from dragoman.client.gateway_api import bare_of
+
+        url = f"{self.url}/api/v1/console/{path}"
+        with budget(self._run):
+            status, answer = asyncio.run(self._exchange(verb, url, body, _LARGEST))
+        return self._held(bare_of, status, answer)
+
     def page(
         self, path: str, items: str, page_token: str, **query: str | int | None
     ) -> tuple[list[dict[str, Any]], str]:
@@ -177,9 +196,11 @@ class GatewayApi:
     ) -> Any:
         given = {name: value for name, value in (query or {}).items() if value not in ("", None)}
         url = f"{self.url}/api/v1/{path}" + (f"?{urlencode(given)}" if given else "")
-        return self._data(*await self._exchange(verb, url, body))
+        from dragoman.client.gateway_api import LARGEST, data_of
 
-    async def _exchange(self, verb: str, url: str, body: Any) -> tuple[int, bytes]:
+        return self._held(data_of, *await self._exchange(verb, url, body, LARGEST))
+
+    async def _exchange(self, verb: str, url: str, body: Any, largest: int) -> tuple[int, bytes]:
         from dragoman.cli.session import dialling
         from dragoman.client.gateway_api import exchange
         from dragoman.egress.errors import EgressError
@@ -187,7 +208,9 @@ class GatewayApi:
         http: Egress
         async with dialling(self._run, secret=bool(self._token)) as http:
             try:
-                answer = await exchange(http, verb, url, headers=self._credential(), body=body)
+                answer = await exchange(
+                    http, verb, url, headers=self._credential(), body=body, largest=largest
+                )
             except EgressError as error:
                 raise Failure(
                     UNREACHABLE,
@@ -203,11 +226,12 @@ class GatewayApi:
             return {"x-api-key": self._token}
         return {"authorization": f"Bearer {self._token}"}
 
-    def _data(self, status: int, answer: bytes) -> Any:
-        from dragoman.client.gateway_api import GatewayRefused, data_of
+    def _held(self, read: Callable[[int, bytes], T], status: int, answer: bytes) -> T:
+        """Return what an answer holds; a refusal is raised as `Failure`."""
+        from dragoman.client.gateway_api import GatewayRefused
 
         try:
-            return data_of(status, answer)
+            return read(status, answer)
         except GatewayRefused as refused:
             if not refused.is_json:
                 raise Failure(
@@ -216,7 +240,7 @@ class GatewayApi:
                     hint=f"dragoman doctor {shlex.quote(self.url)}",
                 ) from None
             none = f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
-            if refused.message and not refused.code.isupper():
+            if refused.message and status not in (401, 403) and not refused.code.isupper():
                 # The codes of gateways are upper case: this is another server.
                 refused.message += f"; is {self.url} a gateway?"
             if scope := _scope(refused.details):
@@ -276,6 +300,10 @@ def elsewhere(
 
 def _scope(details: Any) -> str:
     """Return the scope that a credential lacks; empty: the error is another."""
+    if isinstance(details, list):
+        # Of the operator API, whose details are those of the REST binding.
+        first: Any = next(iter(cast("list[Any]", details)), None)
+        details = cast("dict[str, Any]", first).get("metadata") if type(first) is dict else None
     found = cast("dict[str, Any]", details).get("scope") if isinstance(details, dict) else None
     return found if isinstance(found, str) else ""
 

@@ -1,26 +1,29 @@
 """`dragoman keys`: API keys for callers of our servers, made, looked at and ended.
 
 The text of a key is shown once, when it is made, and kept nowhere. Servers see each change within
-a second, without a restart, and each is in the audit log.
+a second, without a restart, and each is in the audit log. With `--gateway` they are those of a
+server elsewhere, for its operators.
 """
 
 import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
 from dragoman.cli.audit_trail import AUDIT_OPTION, record, recording
 from dragoman.cli.failures import usage
+from dragoman.cli.gateway.store_place import RemoteStore, StorePlace, looks_elsewhere
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.lifetime import Lifetime
-from dragoman.cli.operating.key_items import COLUMNS, instant, item_of, show_fields, tell
+from dragoman.cli.operating.key_items import COLUMNS, show_fields, tell
 from dragoman.cli.own_options import (
     LIMIT,
     PAGE_TOKEN,
-    STORE_OPTION,
     YES,
     added,
     budget,
@@ -32,7 +35,7 @@ from dragoman.cli.own_options import (
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
-    from dragoman.security.keys.api_keys import ApiKeyRecord
+    from dragoman.server.server_keys import ServerKeys
 
 keys = Group(
     "keys",
@@ -53,7 +56,8 @@ _FILE = own(
     metavar="<path>",
     help="The file of the keys (keys.json in your data folder).",
 )
-_LOG = added([AUDIT_OPTION, STORE_OPTION])
+_LOG = added([AUDIT_OPTION, looks_elsewhere])
+_TYPED = click.core.ParameterSource.COMMANDLINE
 _DRY_RUN = own(
     "--dry-run", switch=True, in_environment=False, help="Only print what would be done."
 )
@@ -91,6 +95,52 @@ _RIGHTS = added(
 )
 
 
+class KeysElsewhere:
+    """The keys of a server elsewhere, by its operator API."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._api = store.api
+        self.place = {"gateway": store.api.url}
+
+    def items(self) -> list[dict[str, Any]]:
+        """Return all keys."""
+        return self._ask("GET", "keys")["items"]
+
+    def item(self, id: str) -> dict[str, Any]:
+        """Return a key."""
+        return self._ask("GET", f"keys/{quote(id, safe='')}")
+
+    def create(
+        self, owner: str, scopes: Sequence[str], tenant: str | None, lifetime: timedelta | None
+    ) -> dict[str, Any]:
+        """Make a key."""
+        asked = {"owner": owner, "scopes": list(scopes), "tenant": tenant}
+        return self._ask("POST", "keys", asked | {"expiresSeconds": _seconds(lifetime)})
+
+    def check_rotation(self, id: str, lifetime: timedelta | None) -> dict[str, Any]:
+        """Return a key that may have a successor: the server judges when it is to make one."""
+        return self.item(id)
+
+    def rotate(self, id: str, overlap: timedelta, lifetime: timedelta | None) -> dict[str, Any]:
+        """Make the successor of a key."""
+        asked = {"overlapSeconds": _seconds(overlap), "expiresSeconds": _seconds(lifetime)}
+        return self._ask("POST", f"keys/{quote(id, safe='')}/rotate", asked)
+
+    def revoke(self, id: str) -> dict[str, Any]:
+        """End a key."""
+        self._ask("POST", f"keys/{quote(id, safe='')}/revoke")
+        return self.item(id)
+
+    def _ask(self, verb: str, path: str, body: Any = None) -> Any:
+        import msgspec
+
+        return msgspec.json.decode(self._api.operate(verb, path, body))
+
+
+def _seconds(lifetime: timedelta | None) -> int | None:
+    return None if lifetime is None else int(lifetime.total_seconds())
+
+
 @command("create")
 @_RIGHTS
 @_EXPIRES
@@ -106,51 +156,38 @@ def create(
     file: str | None,
     dry_run: bool,
     audit: str | None,
-    store: str | None,
+    store: StorePlace,
 ) -> None:
     """Make an API key. It is shown this once; a lost key cannot be shown again."""
-    from dragoman.security.keys import key_file
-
     _check_name("--owner", owner)
     for scope in scopes:
         _check_name("--scope", scope)
     _check_lifetime(expires)
-    path = _path(run, file)
+    ring = _ring(run, file, store)
     if dry_run:
-        key_file.read_keys(path)
-        tell(
-            run,
-            {
-                "result": "would be made",
-                "owner": owner,
-                "scopes": sorted(set(scopes)),
-                "tenant": tenant,
-                "file": str(path),
-            },
-        )
+        ring.items()
+        asked = {"owner": owner, "scopes": sorted(set(scopes)), "tenant": tenant}
+        tell(run, {"result": "would be made", **asked, **ring.place})
         return
-    with budget(run), recording(run, audit, store) as log:
-        key, text = key_file.create(
-            path, owner, scopes=list(scopes), tenant=tenant, lifetime=expires
-        )
-        record(log, "key.create", _object(key), _grants(key))
-    tell(run, {"key": text, **item_of(key), "file": str(path)})
+    with _audited(run, audit, store, "key.create") as note:
+        item = note(ring.create(owner, scopes, tenant, expires))
+    tell(run, item | ring.place)
     _only_now(run)
 
 
 @command("list")
 @_FILE
-@STORE_OPTION
+@looks_elsewhere
 @LIMIT
 @PAGE_TOKEN
 def list_(
-    run: Invocation, file: str | None, store: str | None, limit: int, page_token: str
+    run: Invocation, file: str | None, store: StorePlace, limit: int, page_token: str
 ) -> None:
     """List keys in the order they were made: those of the file, then the keys of agents that the
     gateway of the store made, each with what it was made by. Their secrets are kept nowhere."""
     show_page(
         run,
-        *page_after(_items(run, file, store), page_token, limit),
+        *page_after(_ring(run, file, store).items(), page_token, limit),
         lambda item: show_fields(run, item),
         columns=COLUMNS,
         empty="no key was made; `dragoman keys create --owner <name>` makes one",
@@ -160,10 +197,10 @@ def list_(
 @command("show")
 @click.argument("id", metavar="KEY_ID")
 @_FILE
-@STORE_OPTION
-def show(run: Invocation, id: str, file: str | None, store: str | None) -> None:
+@looks_elsewhere
+def show(run: Invocation, id: str, file: str | None, store: StorePlace) -> None:
     """Show a key without its secret, which is kept nowhere."""
-    tell(run, _item(run, file, store, _id(id)))
+    tell(run, _ring(run, file, store).item(_id(id)))
 
 
 @command("revoke")
@@ -179,12 +216,12 @@ def revoke(
     yes: bool,
     dry_run: bool,
     audit: str | None,
-    store: str | None,
+    store: StorePlace,
 ) -> None:
     """End a key: servers refuse it within seconds, and with it what was made by
     it. It is a key of the file, or one of an agent in a gateway's store."""
-    id = _id(id)
-    item = _item(run, file, store, id)
+    id, ring = _id(id), _ring(run, file, store)
+    item = ring.item(id)
     if dry_run:
         tell(run, {"result": "would be revoked", **item})
         return
@@ -192,12 +229,9 @@ def revoke(
         from dragoman.cli.hints import again
 
         raise usage(f"{id} cannot be brought back; --yes revokes it", again(run, "--yes"))
-    with budget(run), recording(run, audit, store) as log:
-        _revoke(run, file, store, item)
-        made_by = " < ".join(item["madeBy"])
-        whose = f"{item['agent']} {item['owner']}" if made_by else item["owner"]
-        record(log, "key.revoke", f"{id} {whose}", f"made by {made_by}" if made_by else "")
-    tell(run, {"result": "revoked", **_item(run, file, store, id)})
+    with _audited(run, audit, store, "key.revoke") as note:
+        item = note(ring.revoke(id))
+    tell(run, {"result": "revoked", **item})
 
 
 @command("rotate")
@@ -222,91 +256,52 @@ def rotate(
     file: str | None,
     dry_run: bool,
     audit: str | None,
-    store: str | None,
+    store: StorePlace,
 ) -> None:
     """Make a key with the owner and the rights of another, which ends after a while.
 
     The successor is shown this once. Without --expires it is good for as long as the key before
     was when it was made, and never for longer. What was made by the key before ends with it.
     """
-    from dragoman.security.keys import key_file
-
     _check_lifetime(expires)
-    path, id = _path(run, file), _id(id)
-    if _item(run, file, store, id)["parent"] is not None:
-        raise usage(
-            f"{id} is the key of an agent, which the gateway made: have it make another by "
-            "POST /api/v1/agents/ID/api-keys, then revoke this one"
-        )
+    id, ring = _id(id), _ring(run, file, store)
+    before = ring.check_rotation(id, expires)
     if dry_run:
-        before = key_file.find(path, id)
-        key_file.check_rotation(before, expires)
-        tell(run, {"result": "would be rotated", **item_of(before)})
+        tell(run, {"result": "would be rotated", **before})
         return
-    with budget(run), recording(run, audit, store) as log:
-        before, key, text = key_file.rotate(path, id, overlap=overlap, lifetime=expires)
-        record(log, "key.rotate", _object(before), f"followed by {key.id}")
-    tell(
-        run,
-        {
-            "key": text,
-            **item_of(key),
-            "replaces": before.id,
-            "replacedUntil": instant(before.expires_at),
-            "file": str(path),
-        },
-    )
+    with _audited(run, audit, store, "key.rotate") as note:
+        item = note(ring.rotate(id, overlap, expires))
+    tell(run, item | ring.place)
     _only_now(run)
 
 
-def _items(run: Invocation, file: str | None, store: str | None) -> list[dict[str, Any]]:
-    """Return all keys as they are shown: those of the file, and those of agents in the store."""
-    from dragoman.cli.operating.stored_keys import items_of, stored_keys
-    from dragoman.security.keys import key_file
+def _ring(run: Invocation, file: str | None, store: StorePlace) -> "ServerKeys | KeysElsewhere":
+    if not isinstance(store, RemoteStore):
+        from dragoman.server.server_keys import ServerKeys
 
-    settings = settings_of(run, keys=file, store=store)
-    found = [item_of(key) for key in key_file.read_keys(settings.keys_path())]
-    return [*found, *items_of(stored_keys(settings), settings)]
-
-
-def _item(run: Invocation, file: str | None, store: str | None, id: str) -> dict[str, Any]:
-    """Return a key as it is shown; raises `ConfigError` if there is none. The file comes first:
-    a store that cannot be read keeps no key of the file from being revoked."""
-    from dragoman.cli.operating.stored_keys import items_of, stored_keys
-    from dragoman.security.keys import key_file
-
-    settings = settings_of(run, keys=file, store=store)
-    of_file = [item_of(key) for key in key_file.read_keys(settings.keys_path()) if key.id == id]
-    if of_file:
-        return of_file[0]
-    for item in items_of(stored_keys(settings), settings):
-        if item["id"] == id:
-            return item
-    return item_of(key_file.find(settings.keys_path(), id))
+        return ServerKeys(settings_of(run, keys=file, store=store))
+    if file and click.get_current_context().get_parameter_source("file") is _TYPED:
+        raise usage("--keys is about a file, and --gateway about a gateway: give one")
+    return KeysElsewhere(store)
 
 
-def _revoke(run: Invocation, file: str | None, store: str | None, item: dict[str, Any]) -> None:
-    """End a key where it is: in the store if a credential of a gateway's caller made it."""
-    if item["parent"] is None:
-        from dragoman.security.keys import key_file
-
-        key_file.revoke(_path(run, file), item["id"])
+@contextmanager
+def _audited(
+    run: Invocation, audit: str | None, store: StorePlace, act: str
+) -> Generator[Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Give what notes in the audit log what became of a key; a server elsewhere has its own log."""
+    if isinstance(store, RemoteStore):
+        yield lambda item: item
         return
-    from dragoman.cli.operating.stored_keys import revoke_stored
+    from dragoman.server.server_keys import audited
 
-    revoke_stored(settings_of(run, store=store), item["id"])
+    with budget(run), recording(run, audit, store) as log:
 
+        def note(item: dict[str, Any]) -> dict[str, Any]:
+            record(log, act, *audited(item))
+            return item
 
-def _object(key: "ApiKeyRecord") -> str:
-    return f"{key.id} {key.owner}"
-
-
-def _grants(key: "ApiKeyRecord") -> str:
-    return " ".join([*key.scopes, *([f"tenant {key.tenant}"] if key.tenant is not None else [])])
-
-
-def _path(run: Invocation, file: str | None) -> Path:
-    return settings_of(run, keys=file).keys_path()
+        yield note
 
 
 def _id(text: str) -> str:

@@ -1,6 +1,7 @@
 """`dragoman ledger`: what accounts have, what happened to them, and whether the ledger is whole.
 
-Reads the store, also while servers work on it. Amounts are decimal text, in credits.
+Reads the store, also while servers work on it, or with `--gateway` that of a gateway elsewhere.
+Amounts are decimal text, in credits.
 """
 
 from collections.abc import Generator
@@ -10,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.failures import Failure, usage
+from dragoman.cli.gateway.store_place import StorePlace, accounting_in, looks_elsewhere
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import (
     LIMIT,
     PAGE_TOKEN,
-    STORE_OPTION,
     budget,
     ending_in_order,
     instant,
-    kept_by,
     offset_of,
     own,
     show_page,
@@ -66,22 +66,19 @@ _OWNER = own(
 
 
 @contextmanager
-def reading(run: Invocation, store: str | None) -> "Generator[tuple[LedgerStore, Wait]]":
+def reading(run: Invocation, store: StorePlace) -> "Generator[tuple[LedgerStore, Wait]]":
     """Open the ledger of a store: all that a command shows of a file is of one moment."""
-    from dragoman.stores.tools import accounting_of
-
-    settings = kept_by(run, store)
-    with ending_in_order(), budget(run), accounting_of(settings) as (accounting, wait):
+    with ending_in_order(), budget(run), accounting_in(run, store) as (accounting, wait):
         yield accounting.ledger, wait
 
 
 @command("balance")
-@STORE_OPTION
+@looks_elsewhere
 @_OWNER
 @LIMIT
 @PAGE_TOKEN
 def balance(
-    run: Invocation, store: str | None, owner: str | None, limit: int, page_token: str
+    run: Invocation, store: StorePlace, owner: str | None, limit: int, page_token: str
 ) -> None:
     """Show what accounts have: all of them, or --owner's.
 
@@ -127,7 +124,7 @@ def _account(kind: str, owner: str, found: "Balance") -> dict[str, Any]:
 
 
 @command("statement")
-@STORE_OPTION
+@looks_elsewhere
 @_OWNER
 @own("--kind", default="", in_environment=False, metavar="<kind>", help="Only lines of this kind.")
 @own("--holds", switch=True, in_environment=False, help="Also what was reserved and let go.")
@@ -135,7 +132,7 @@ def _account(kind: str, owner: str, found: "Balance") -> dict[str, Any]:
 @PAGE_TOKEN
 def statement(
     run: Invocation,
-    store: str | None,
+    store: StorePlace,
     owner: str | None,
     kind: str,
     holds: bool,
@@ -200,8 +197,8 @@ def _fields(run: Invocation, item: dict[str, Any]) -> None:
 
 @command("show")
 @click.argument("id", metavar="ID", help="A transfer's id or position, or the id of a task.")
-@STORE_OPTION
-def show(run: Invocation, id: str, store: str | None) -> None:
+@looks_elsewhere
+def show(run: Invocation, id: str, store: StorePlace) -> None:
     """Show a transfer by its id or its position, or all transfers of a task by the task's id."""
     with reading(run, store) as (ledger, wait):
         found = wait(_transfers_of(ledger, id))
@@ -271,7 +268,7 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
 
 
 @command("verify")
-@STORE_OPTION
+@looks_elsewhere
 @own(
     "--expect",
     default="",
@@ -279,7 +276,7 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
     metavar="<hash>",
     help="A head noted down before: it has to be in the ledger.",
 )
-def verify(run: Invocation, store: str | None, expect: str) -> None:
+def verify(run: Invocation, store: StorePlace, expect: str) -> None:
     """Recompute every sum, every balance and the chain, and compare tasks with transfers.
 
     Also while servers work on the file: what is checked is one moment of it. A ledger that lost its

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from dragoman.cli.failures import Failure
+from dragoman.cli.gateway.store_place import StorePlace, looks_elsewhere
 from dragoman.cli.grammar import command
 from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating.ledger import reading, transfer_item
-from dragoman.cli.own_options import STORE, STORE_OPTION, own
+from dragoman.cli.own_options import STORE, own
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -32,7 +33,7 @@ class ExportFile(Protocol):
 
 
 @command("export")
-@STORE_OPTION
+@looks_elsewhere
 @own(
     "--format",
     type=click.Choice(["jsonl", "csv"]),
@@ -49,7 +50,7 @@ class ExportFile(Protocol):
     metavar="<path>",
     help="Where to write; else to stdout.",
 )
-def export(run: Invocation, store: str | None, format: str, save: Path | None) -> None:
+def export(run: Invocation, store: StorePlace, format: str, save: Path | None) -> None:
     """Write all transfers with their entries, in their order."""
     write = _write_csv if format == "csv" else _write_lines
     with reading(run, store) as (ledger, wait):

@@ -1,10 +1,11 @@
 """`dragoman push`: who is told of events, who is not, and another chance for what was given up.
 
-`list` and `secret` only read the file, also while servers work on it. `replay` posts dead letters
-from here, each once and with its first id, so that a receiver knows a repetition; a letter that is
-taken is gone, any other stays. Its event is posted after later ones, which is what a gap means. A
-receiver that was given up is opened again by naming it; a running server then goes on with it from
-its cursor, within seconds.
+`list` and `secret` only read the store, also while servers work on it. `replay` posts dead letters
+from here, or with `--gateway` from there: each once and with its first id, so that a receiver knows
+a repetition; a letter that is taken is gone, any other stays. Its event is posted after later ones,
+which is what a gap means. A receiver that was given up is opened again by naming it; a running
+server then goes on with it from its cursor, within seconds. `secret` has no `--gateway`: what
+signatures are made with is not sent over a network.
 """
 
 import asyncio
@@ -13,6 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dragoman.cli.failures import Failure, usage
+from dragoman.cli.gateway.store_place import (
+    RemoteStore,
+    StorePlace,
+    health_of,
+    looks_elsewhere,
+)
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import (
@@ -33,9 +40,7 @@ from dragoman.cli.terminal.table import Column
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
     from dragoman.config import Settings
-    from dragoman.egress.egress import Egress
-    from dragoman.push.token import Tokens
-    from dragoman.stores.interface import DeadLetter, Push, Store
+    from dragoman.stores.interface import DeadLetter, Push
 
 T = TypeVar("T")
 _LABELS = {"nextAt": "Next-Try"}
@@ -100,10 +105,10 @@ _COLUMNS = (
 
 
 @command("list")
-@STORE_OPTION
+@looks_elsewhere
 @LIMIT
 @PAGE_TOKEN
-def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> None:
+def list_(run: Invocation, store: StorePlace, limit: int, page_token: str) -> None:
     """List receivers that wait, fail or were given up, and dead letters."""
     with budget(run):
         file = _file(run, store)
@@ -114,7 +119,7 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
         columns=_COLUMNS,
         empty="every receiver has what it should have; there is no dead letter",
     )
-    if not settings_of(run, store=store).push.enabled:
+    if not isinstance(store, RemoteStore) and not settings_of(run, store=store).push.enabled:
         run.out.warn("push is off (DRAGOMAN_PUSH): a server with this setting posts none")
 
 
@@ -158,7 +163,7 @@ def _dead(file: DeadLetterFile) -> list[dict[str, Any]]:
 
 
 @command("replay")
-@STORE_OPTION
+@looks_elsewhere
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @own(
     "--all",
@@ -171,7 +176,7 @@ def _dead(file: DeadLetterFile) -> list[dict[str, Any]]:
 @own("--dry-run", switch=True, in_environment=False, help="Only print what would be done.")
 def replay(
     run: Invocation,
-    store: str | None,
+    store: StorePlace,
     ids: tuple[str, ...],
     everything: bool,
     allow_private: bool,
@@ -181,6 +186,8 @@ def replay(
 
     ID is what `dragoman push list` shows: msg_... of a letter, TASK/CONFIG of a receiver.
     """
+    if isinstance(store, RemoteStore) and allow_private:
+        raise usage("--allow-private is for posts from here; a gateway has its own setting")
     if not ids and not everything:
         raise usage("name what to replay, or say --all", "dragoman push list")
     file = _file(run, store)
@@ -199,10 +206,13 @@ def replay(
     if dry_run:
         results += [{"id": one.id, "result": "would be posted"} for one in letters]
         results += [{"id": _id(one), "result": "would be opened"} for one in closed]
-    elif letters or closed:
-        settings = settings_of(run, store=store)
+    elif isinstance(store, RemoteStore):
         with budget(run):
-            results = asyncio.run(_replay(settings, letters, closed, allow_private))
+            results = _replay_elsewhere(store, letters, closed)
+    elif letters or closed:
+        settings = settings_of(run, store=store, allow_private=allow_private or None)
+        with budget(run):
+            results = asyncio.run(_replay(settings, letters, closed))
     # What was posted is said also when something else was not.
     problems = [item for item in results if item["result"] == "failed"]
     if run.out.is_json and not problems:
@@ -226,12 +236,11 @@ def _id(push: "Push") -> str:
 
 
 async def _replay(
-    settings: "Settings", letters: list[Letter], closed: "list[Push]", allow_private: bool
+    settings: "Settings", letters: list[Letter], closed: "list[Push]"
 ) -> list[dict[str, Any]]:
-    """Do it; return what came of each."""
-    from dragoman.egress.egress import Egress
+    """Do it from here; return what came of each."""
     from dragoman.security.vault import vault_of
-    from dragoman.server.push_service import allowed, tokens_of
+    from dragoman.server.push_service import PushService
     from dragoman.stores.opening import tool_store_of
 
     store = tool_store_of(settings, vault_of)
@@ -239,16 +248,13 @@ async def _replay(
     await store.open()
     try:
         await store.prepare()
-        tokens = tokens_of(settings, store.secret)
-        async with Egress(
-            allow=allowed(settings), allow_private=allow_private or settings.egress.allow_private
-        ) as egress:
+        service = PushService(store, settings, {})
+        try:
             for letter in letters:
-                if problem := await _post(settings, store, egress, tokens, letter):
-                    results.append({"id": letter.id, "result": "failed", "problem": problem})
-                else:
-                    await store.drop_letter(letter.push.number, letter.seq)
-                    results.append({"id": letter.id, "result": "delivered"})
+                problem = await service.replay(letter.push, letter.seq)
+                results.append(_posted(letter, problem))
+        finally:
+            await service.stop()
         for one in closed:
             await store.reopen_push(one.number)
             results.append({"id": _id(one), "result": "open again"})
@@ -257,51 +263,27 @@ async def _replay(
     return results
 
 
-async def _post(
-    settings: "Settings",
-    store: "Store",
-    egress: "Egress",
-    tokens: "Tokens | None",
-    letter: Letter,
-) -> str:
-    """Post a letter; return what was wrong."""
-    from dragoman.dialects.dialect import Dialect
-    from dragoman.dialects.v0_2 import V0_2
-    from dragoman.dialects.v0_3 import V0_3
-    from dragoman.dialects.v1_0 import V1_0
-    from dragoman.egress.errors import EgressError
-    from dragoman.engine.reading import read_task
-    from dragoman.model.clock import SystemClock
-    from dragoman.push.request import headers
-    from dragoman.push.signature import secrets_of
+def _replay_elsewhere(
+    store: RemoteStore, letters: list[Letter], closed: "list[Push]"
+) -> list[dict[str, Any]]:
+    """Have a gateway do it; return what came of each."""
+    import msgspec
 
-    dialects: dict[str, Dialect] = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_2}
-    # As the file shows it, without its secrets, until it is posted.
-    pushes = {push.number: push for push in await store.pushes(letter.push.task)}
-    one = pushes.get(letter.push.number)
-    if one is None:
-        return "its receiver is gone"
-    dialect = dialects[one.config.version]
-    events = await store.read(one.task, after=letter.seq - 1, limit=1)
-    reading = await read_task(store, one.task, upto=letter.seq) if events else None
-    if reading is None:
-        return "its task is gone"
-    body = dialect.encode_push(events[0], reading.task)
-    sent = headers(
-        one.config,
-        body,
-        id=letter.id,
-        seq=letter.seq,
-        content_type=dialect.push_content_type,
-        now=SystemClock().now(),
-        secrets=secrets_of(settings.push.secrets, store.secret),
-        tokens=tokens,
-    )
-    try:
-        answer = await egress.post(one.config.url, body, sent, timeout=settings.push.timeout)
-    except EgressError as error:
-        return error.reason
-    return "" if 200 <= answer.status < 300 else f"answered {answer.status}"
+    results: list[dict[str, Any]] = []
+    for letter in letters:
+        asked = {"receiver": letter.push.number, "position": letter.seq}
+        answer = msgspec.json.decode(store.api.operate("POST", "dead-letters/replay", asked))
+        results.append(_posted(letter, answer["problem"]))
+    for one in closed:
+        store.api.operate("POST", f"receivers/{one.number}/retry")
+        results.append({"id": _id(one), "result": "open again"})
+    return results
+
+
+def _posted(letter: Letter, problem: str) -> dict[str, Any]:
+    if problem:
+        return {"id": letter.id, "result": "failed", "problem": problem}
+    return {"id": letter.id, "result": "delivered"}
 
 
 @command("secret")
@@ -324,9 +306,7 @@ def secret(run: Invocation, store: str | None) -> None:
         run.out.write(one + "\n")
 
 
-def _file(run: Invocation, store: str | None) -> DeadLetterFile:
+def _file(run: Invocation, store: StorePlace) -> DeadLetterFile:
     """Read a store without becoming one of its workers."""
-    from dragoman.stores.tools import inspecting
-
-    with inspecting(kept_by(run, store)) as (inspection, wait):
+    with health_of(run, store) as (inspection, wait):
         return DeadLetterFile(wait(inspection.pushes()), wait(inspection.letters()))

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dragoman.cli.failures import Failure, usage
+from dragoman.cli.gateway.store_place import (
+    StorePlace,
+    accounting_in,
+    looks_elsewhere,
+    tasks_in,
+)
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import (
     LIMIT,
     PAGE_TOKEN,
-    STORE_OPTION,
     budget,
     ending_in_order,
     instant,
-    kept_by,
     own,
     show_page,
     show_table,
@@ -30,7 +34,6 @@ from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
-    from dragoman.config import Settings
     from dragoman.model.record import Recorded
     from dragoman.stores.interface import Store
     from dragoman.stores.interface.inspection import (
@@ -67,17 +70,9 @@ _STATUS = own(
 
 
 @contextmanager
-def _reading(run: Invocation, store: str | None) -> "Generator[tuple[TaskInspection, Wait]]":
-    with reading_of(run, kept_by(run, store)) as opened:
-        yield opened
-
-
-@contextmanager
-def reading_of(run: Invocation, settings: "Settings") -> "Generator[tuple[TaskInspection, Wait]]":
-    """Give what reads a store, without becoming one of its workers."""
-    from dragoman.stores.tools import reading_tasks
-
-    with ending_in_order(), budget(run), reading_tasks(settings) as opened:
+def reading_of(run: Invocation, store: StorePlace) -> "Generator[tuple[TaskInspection, Wait]]":
+    """Give what reads tasks, for as long as the command may take."""
+    with ending_in_order(), budget(run), tasks_in(run, store) as opened:
         yield opened
 
 
@@ -96,7 +91,7 @@ def _milliseconds(text: str) -> int:
 
 
 @command("list")
-@STORE_OPTION
+@looks_elsewhere
 @_AGENT
 @_STATUS
 @own(
@@ -110,7 +105,7 @@ def _milliseconds(text: str) -> int:
 @PAGE_TOKEN
 def list_(
     run: Invocation,
-    store: str | None,
+    store: StorePlace,
     agent: str,
     status: str,
     since: str,
@@ -120,7 +115,7 @@ def list_(
     """List tasks, the latest first; --task-id and --context-id choose among them too."""
     task_filter = _query(run, agent, status, _milliseconds(since) if since else 0)
     texts: dict[int, dict[str, str]] = {}
-    with _reading(run, store) as (reading, wait):
+    with reading_of(run, store) as (reading, wait):
         if run.settings.task_id:
             lines = wait(reading.find(run.settings.task_id, agent))
             found = [line for line in lines if _is(line, task_filter)]
@@ -159,17 +154,16 @@ async def _texts(reading: "TaskInspection", line: "TaskLine") -> dict[str, str]:
     return {"words": texts.said, "skill": texts.skill}
 
 
-def _costs(run: Invocation, store: str | None, page: "list[TaskLine]") -> "dict[TaskLine, str]":
+def _costs(run: Invocation, store: StorePlace, page: "list[TaskLine]") -> "dict[TaskLine, str]":
     """Return what tasks of a gateway cost; a store that no gateway uses has no prices."""
     from dragoman.errors import ConfigError
     from dragoman.gateway.delivery.forwarding import NAME
     from dragoman.model.money import credits_text
-    from dragoman.stores.tools import accounting_of
 
     if not (paid := [line for line in page if line.agent == NAME]):
         return {}
     found: dict[TaskLine, str] = {}
-    with suppress(ConfigError), accounting_of(kept_by(run, store)) as (accounting, wait):
+    with suppress(ConfigError, Failure), accounting_in(run, store) as (accounting, wait):
         for line in paid:
             for facts in wait(accounting.ledger.facts(line.task_id))[:1]:
                 found[line] = credits_text(facts.order.cost)
@@ -217,14 +211,14 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
 
 @command("show")
 @click.argument("task_id", metavar="TASK_ID")
-@STORE_OPTION
+@looks_elsewhere
 @_AGENT
-def show(run: Invocation, task_id: str, store: str | None, agent: str) -> None:
+def show(run: Invocation, task_id: str, store: StorePlace, agent: str) -> None:
     """Show a task as its agent would; with --verbose also its log."""
     from dragoman.cli.output import bare
     from dragoman.engine.reading import read_task
 
-    with _reading(run, store) as (reading, wait):
+    with reading_of(run, store) as (reading, wait):
         line = _only(wait(reading.find(task_id, agent)), task_id)
         # It has the two reads that folding a log takes.
         found = wait(read_task(cast("Store", reading), line.number))
@@ -264,7 +258,7 @@ def _only(found: "list[TaskLine]", task_id: str) -> "TaskLine":
 
 
 @command("tail")
-@STORE_OPTION
+@looks_elsewhere
 @_AGENT
 @_STATUS
 @own(
@@ -278,7 +272,7 @@ def _only(found: "list[TaskLine]", task_id: str) -> "TaskLine":
 @PAGE_TOKEN
 def tail(
     run: Invocation,
-    store: str | None,
+    store: StorePlace,
     agent: str,
     status: str,
     since: str,
@@ -295,7 +289,7 @@ def tail(
     position = _position(start)
     at = 0 if position or not start else _milliseconds(start)
     task_filter = _query(run, agent, status, at)
-    with _reading(run, store) as (reading, wait):
+    with reading_of(run, store) as (reading, wait):
         if task_id := run.settings.task_id:
             _only(wait(reading.find(task_id, agent)), task_id)
         Tail(run, reading, wait, task_filter, limit).run(position)
@@ -325,10 +319,13 @@ class Tail:
         task_filter: "TaskFilter",
         limit: int,
     ) -> None:
+        from dragoman.stores.interface.inspection import TailFilter
+
         self._run = run
         self._reading = reading
         self._wait = wait
         self._query = task_filter
+        self._wanted = TailFilter(task_filter.agent, task_filter.context_id, run.settings.task_id)
         self._limit = limit
         self._told_at = time.monotonic()
         self._told = ""
@@ -376,16 +373,11 @@ class Tail:
         found = self._wait(self._reading.find(task_id, self._query.agent))
         return all(line.state.is_terminal for line in found)
 
-    def _wants(self, line: "TaskLine") -> bool:
-        task_id = self._run.settings.task_id
-        context = self._query.context_id
-        return task_id in ("", line.task_id) and context in ("", line.context_id)
-
     def _further(self, position: "TailPosition", limit: int) -> "TailPosition":
         """Show what came after a position: up to a limit, or all of it."""
         while True:
             count = limit or _AT_ONCE
-            following = self._reading.follow(position, self._wants, count, self._query.agent)
+            following = self._reading.follow(position, self._wanted, count)
             events, position = self._wait(following)
             for line, event in events:
                 self._show(line, event)

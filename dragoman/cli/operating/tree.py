@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.failures import Failure
+from dragoman.cli.gateway.gateway_api import ELSEWHERE_OPTIONS, GatewayApi
+from dragoman.cli.gateway.store_place import RemoteStore, StorePlace, tasks_in
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import budget, ending_in_order, kept_by, own
+from dragoman.cli.own_options import budget, ending_in_order, own
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -82,13 +84,17 @@ def lines(node: dict[str, Any], depth: int = 0) -> Iterator[str]:
     help="The store to look into (your data folder). Repeatable: each is asked for what others "
     "were given.",
 )
-def tree(run: Invocation, task_id: str, stores: tuple[str, ...]) -> None:
+@ELSEWHERE_OPTIONS
+def tree(
+    run: Invocation, task_id: str, stores: tuple[str, ...], gateway: str, admin_token: str
+) -> None:
     """Show a task and what other agents were given for it."""
-    from dragoman.stores.tools import reading_tasks
-
+    places: list[StorePlace] = [*stores] or [None]
+    if gateway:
+        # Also beside stores: what a gateway gave to others may be in one of them.
+        places = [RemoteStore(GatewayApi(run, gateway, admin_token)), *stores]
     with ExitStack() as opened, ending_in_order(), budget(run):
-        found = [kept_by(run, store) for store in stores or (None,)]
-        forest = Forest([opened.enter_context(reading_tasks(one)) for one in found])
+        forest = Forest([opened.enter_context(tasks_in(run, one)) for one in places])
         if forest.find(task_id) is None:
             raise Failure(
                 "TaskNotFoundError",

@@ -1,6 +1,7 @@
 """`dragoman trust`: how far a gateway trusts its agents, and whether that follows from its log.
 
-It looks into the store, read only and also while a gateway works on it. What is shown is
+It looks into the store, read only and also while a gateway works on it, or with `--gateway` into
+that of a gateway elsewhere. What is shown is
 computed from the store's own sums; `verify` computes it once more, from the log alone.
 """
 
@@ -15,6 +16,12 @@ import click
 
 from dragoman.cli.failures import Failure
 from dragoman.cli.gateway.gateway_api import ELSEWHERE_OPTIONS, elsewhere
+from dragoman.cli.gateway.store_place import (
+    RemoteStore,
+    StorePlace,
+    accounting_in,
+    looks_elsewhere,
+)
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
@@ -102,23 +109,31 @@ class TrustFile(NamedTuple):
 
 
 @contextmanager
-def reading(run: Invocation, store: str | None) -> "Generator[TrustFile]":
+def reading(run: Invocation, store: StorePlace) -> "Generator[TrustFile]":
     """Open trust in a store: all that a command shows of a file is of one moment."""
-    from dragoman.gateway.trust.scores import TrustRules
-    from dragoman.stores.tools import accounting_of
-
-    settings = kept_by(run, store)
-    with ending_in_order(), budget(run), accounting_of(settings) as (file, wait):
-        rules = TrustRules(settings.gateway.trust_policy, settings.gateway.trust_cap)
+    with ending_in_order(), budget(run), accounting_in(run, store) as (file, wait):
+        rules = _rules(run, store)
         agents = wait(file.registered())
         yield TrustFile(file.trust, wait, rules, agents, int(time.time() * 1000))
 
 
+def _rules(run: Invocation, store: StorePlace) -> "TrustRules":
+    """Return how scores are made: as a gateway of the same settings does it, or the one asked."""
+    from dragoman.gateway.trust.scores import TrustRules
+
+    if isinstance(store, RemoteStore):
+        import msgspec
+
+        return TrustRules(**msgspec.json.decode(store.api.operate("GET", "trust-rules")))
+    gateway = kept_by(run, store).gateway
+    return TrustRules(gateway.trust_policy, gateway.trust_cap)
+
+
 @command("list")
-@STORE_OPTION
+@looks_elsewhere
 @LIMIT
 @PAGE_TOKEN
-def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> None:
+def list_(run: Invocation, store: StorePlace, limit: int, page_token: str) -> None:
     """List agents, the most trusted first."""
     first = offset_of(page_token)
     with reading(run, store) as file:
@@ -203,8 +218,8 @@ def _from_gateway(run: Invocation, agent: str, gateway: str, token: str) -> dict
 
 @command("verify")
 @click.argument("path", metavar="[EXPORT]", required=False)
-@STORE_OPTION
-def verify(run: Invocation, path: str | None, store: str | None) -> None:
+@looks_elsewhere
+def verify(run: Invocation, path: str | None, store: StorePlace) -> None:
     """Compute all scores again from the log: of the store, or of a file that `export` wrote.
 
     Finds events that were changed, taken out, put in or moved; scores and sums that are not what
@@ -226,11 +241,12 @@ def verify(run: Invocation, path: str | None, store: str | None) -> None:
     with reading(run, store) as file:
         contents = file.wait(file.store.contents())
         report = verify_contents(contents, file.created(), file.rules, file.at)
-    _report(run, report, kept_by(run, store).store_name)
+    where = store.api.url if isinstance(store, RemoteStore) else kept_by(run, store).store_name
+    _report(run, report, where)
 
 
 @command("export")
-@STORE_OPTION
+@looks_elsewhere
 @own(
     "--save",
     required=True,
@@ -238,7 +254,7 @@ def verify(run: Invocation, path: str | None, store: str | None) -> None:
     metavar="<path>",
     help="The file to write: lines of JSON, for its owner's eyes alone.",
 )
-def export(run: Invocation, store: str | None, save: str) -> None:
+def export(run: Invocation, store: StorePlace, save: str) -> None:
     """Write the log and what was computed of it; `dragoman trust verify` checks it anywhere.
 
     It names requesters.

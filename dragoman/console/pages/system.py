@@ -32,7 +32,7 @@ async def show(visit: Visit) -> Answer:
         "limits": [one for one in settings if _is_limit(one["name"])],
         "settings": settings,
         "chosen": [one for one in settings if one["source"] != "default"],
-        "keys": (await api.get("/keys"))["items"],
+        "keys": (await api.get("/keys"))["items"][::-1],
         # Reading the whole log takes a while, so it is read when one asks for it.
         "chain": await api.get("/audit/chain") if "verify" in visit.query else None,
     }

@@ -168,7 +168,7 @@ def verify_contents(
         problem = f"event {wrong}: is filed under something else than it says"
     elif (task := _unequal(contents.orders, events)) is not None:
         problem = f"task {task}: its order and its events do not say the same"
-    elif (folded.days, folded.payers) != (contents.days, contents.payers):
+    elif (folded.days, folded.payers) != (dict(contents.days), contents.payers):
         problem = "the sums are not those of the events"
     scores = computed(events, created, rules, at)
     return TrustReport(len(events), head, scores, problem, _waiting(contents))

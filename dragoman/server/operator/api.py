@@ -18,7 +18,7 @@ from dragoman.errors import (
     RateLimited,
     retry_after,
 )
-from dragoman.http.documents import denied, document
+from dragoman.http.documents import document, scope_challenge
 from dragoman.http.incidents import incident
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import BY_REQUEST, Access, Routes
@@ -31,6 +31,8 @@ from dragoman.server.operator import (
     configuration,
     events,
     inbox_endpoints,
+    inspection,
+    keys,
     samples,
     system,
     tasks,
@@ -89,6 +91,8 @@ TABLE = Table(
         *top_lists.ENDPOINTS.rows,
         *system.ENDPOINTS.rows,
         *configuration.ENDPOINTS.rows,
+        *keys.ENDPOINTS.rows,
+        *inspection.ENDPOINTS.rows,
     ]
 )
 
@@ -119,8 +123,6 @@ class OperatorApi:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             await _refuse(request, Overloaded())
-        except PermissionDenied as error:
-            await denied(request, error)
         except A2AError as error:
             await _refuse(request, error)
         except Exception:
@@ -186,7 +188,7 @@ async def _body(request: HttpRequest, endpoint: OperatorEndpoint) -> Any:
 async def _refuse(request: HttpRequest, error: A2AError) -> None:
     request.watched.failed(error)
     status, content = errors.rest(error)
-    headers: Headers = [_PRIVATE]
+    headers: Headers = [_PRIVATE, *scope_challenge(request, error)]
     if status in (429, 503):
         headers.append((b"retry-after", b"%d" % retry_after(error)))
     if isinstance(error, RateLimited):

@@ -1,8 +1,6 @@
-"""What the server runs with: its settings and where they come from, its store, and API keys."""
+"""What the server runs with: its settings and where they come from, and its store."""
 
-import asyncio
 import os
-import time
 from typing import Any, cast
 
 from dragoman.config import (
@@ -14,14 +12,8 @@ from dragoman.config import (
     value_of,
     without_password,
 )
-from dragoman.errors import ConfigError, TaskNotFound
-from dragoman.security.keys import key_file
-from dragoman.security.keys.api_keys import ApiKeyRecord
 from dragoman.security.secret_text import HIDDEN
 from dragoman.server.operator.shapes import (
-    Done,
-    KeyItem,
-    KeyItems,
     SettingItem,
     SettingItems,
     StoreFacts,
@@ -83,37 +75,3 @@ async def read_store(ask: OperatorAsk) -> StoreFacts:
         retain_seconds=settings.stores.retain_seconds,
         retain_tasks=settings.stores.retain_tasks,
     )
-
-
-@ENDPOINTS.add("GET", "/keys", is_for_operators=True)
-async def list_keys(ask: OperatorAsk) -> KeyItems:
-    """List the API keys of the server's file, without their texts, the latest first.
-
-    Those of agents are in the gateway's API."""
-    found = await asyncio.to_thread(key_file.read_keys, ask.site.settings.keys_path())
-    now = time.time()
-    return KeyItems(items=[_key(one, now) for one in reversed(found)])
-
-
-def _key(key: ApiKeyRecord, now: float) -> KeyItem:
-    return KeyItem(
-        id=key.id,
-        owner=key.owner,
-        tenant=key.tenant or "",
-        scopes=key.scopes,
-        state=key.state(now),
-        made_at=key.created_at.isoformat(),
-        expires_at="" if key.expires_at is None else key.expires_at.isoformat(),
-    )
-
-
-@ENDPOINTS.add("POST", "/keys/{id}/revoke", is_for_operators=True, scope="tasks:write")
-async def revoke_key(ask: OperatorAsk) -> Done:
-    """End an API key of the server's file at once."""
-    id = ask.path["id"]
-    try:
-        key = await asyncio.to_thread(key_file.revoke, ask.site.settings.keys_path(), id)
-    except ConfigError:
-        raise TaskNotFound(f"There is no key {id}") from None
-    ask.record("key.revoke", f"{key.id} {key.owner}")
-    return Done(result="revoked")

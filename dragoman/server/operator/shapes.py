@@ -115,6 +115,40 @@ class DroppedLetter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     position: Annotated[int, Meta(ge=1, lt=1 << 31)]
 
 
+# As `dragoman keys create` takes it.
+KeyName = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,200}$")]
+Seconds = Annotated[int, Meta(ge=1, le=100 * 365 * 86400)]
+
+
+class KeyToMake(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
+    """An API key to make."""
+
+    owner: KeyName
+    scopes: Annotated[list[KeyName], Meta(max_length=100)] = []
+    # The only tenant it may act in.
+    tenant: Name | None = None
+    # Null: until it is revoked.
+    expires_seconds: Seconds | None = None
+
+
+class KeyRotation(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
+    """How a key is followed by another: for how long both are good, and the successor alone."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=100 * 365 * 86400)] = 86400
+    expires_seconds: Seconds | None = None
+
+
+class StoreInspection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A read of the store: what of it, as `ledger.balances`, and with which arguments."""
+
+    read: Name
+    arguments: dict[str, Any] = {}
+
+
 class AuditQuery(PageQuery, frozen=True, kw_only=True):
     """Which lines are wanted, by how they begin."""
 
@@ -456,13 +490,32 @@ class KeyItem(_Shape, frozen=True):
     """An API key, without its text."""
 
     id: str
-    owner: str
-    tenant: str
-    scopes: list[str]
-    # active, expired, revoked or refused.
+    # active, expired, revoked or refused; of an agent's key also that it ended with its parent.
     state: str
-    made_at: str
-    expires_at: str
+    owner: str
+    scopes: list[str]
+    tenant: str | None
+    # Of an agent's key: whose, how it was called, and the credentials above it.
+    agent: str | None
+    name: str | None
+    parent: str | None
+    made_by: list[str]
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    followed_by: str | None
+
+
+class MadeKeyItem(KeyItem, frozen=True):
+    """An API key with its text, which is shown only now."""
+
+    key: str
+    # Of a successor: the key before it, and until when that one is good.
+    replaces: str | UnsetType = UNSET
+    replaced_until: str | UnsetType = UNSET
+
+    def __repr__(self) -> str:
+        return f"MadeKeyItem(id={self.id!r}, key='***')"
 
 
 class KeyItems(_Shape, frozen=True):
@@ -541,11 +594,31 @@ class LetterItem(_Shape, frozen=True):
     problem: str
 
 
+class LetterReplay(_Shape, frozen=True):
+    """What became of an event that was posted once more."""
+
+    result: Literal["delivered", "failed"]
+    problem: str = ""
+
+
 class LetterItems(_Shape, frozen=True):
     """A page of dead letters."""
 
     items: list[LetterItem]
     next_page_token: str
+
+
+class InspectedStore(_Shape, frozen=True):
+    """What a read of the store returned."""
+
+    value: Any
+
+
+class TrustRulesItem(_Shape, frozen=True):
+    """How a gateway makes scores of what it observed."""
+
+    policy: str
+    cap: int
 
 
 class Done(_Shape, frozen=True):

@@ -20,6 +20,7 @@ from dragoman.server.operator.shapes import (
     DroppedLetter,
     LetterItem,
     LetterItems,
+    LetterReplay,
     PageQuery,
     ProcessItem,
     ProcessItems,
@@ -162,11 +163,8 @@ async def retry_receiver(ask: OperatorAsk) -> Done:
     name = ask.path["id"]
     if not (name.isascii() and name.isdecimal() and len(name) <= _DIGITS):
         raise TaskNotFound(f"There is no receiver {name}")
-    found = await ask.store.receivers(limit=1, before=int(name) + 1)
-    if not found or found[0][0].number != int(name):
-        raise TaskNotFound(f"There is no receiver {name}")
+    push, service = await _known_receiver(ask, int(name)), ask.site.push
     ask.record("console.receiver.retry", name)
-    push, service = found[0][0], ask.site.push
     if push.is_open:
         is_tried = service is not None and service.hurry(push)
         return Done(result="retried" if is_tried else "waits")
@@ -174,6 +172,14 @@ async def retry_receiver(ask: OperatorAsk) -> Done:
     if service is not None:
         await service.claim()
     return Done(result="retried")
+
+
+async def _known_receiver(ask: OperatorAsk, number: int) -> Push:
+    """Return a receiver, without its secrets."""
+    found = await ask.store.receivers(limit=1, before=number + 1)
+    if not found or found[0][0].number != number:
+        raise TaskNotFound(f"There is no receiver {number}")
+    return found[0][0]
 
 
 @ENDPOINTS.add("GET", "/dead-letters", query=PageQuery, is_for_operators=True)
@@ -207,6 +213,25 @@ async def drop_dead_letter(ask: OperatorAsk) -> Done:
     ask.record("console.letter.drop", f"{body.receiver} {body.position}")
     await ask.store.drop_letter(body.receiver, body.position)
     return Done(result="dropped")
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/dead-letters/replay",
+    body=DroppedLetter,
+    is_for_operators=True,
+    scope="tasks:write",
+    may_be_missing=True,
+)
+async def replay_dead_letter(ask: OperatorAsk) -> LetterReplay:
+    """Post an event that a receiver never took once more, from here and now."""
+    body: DroppedLetter = ask.body
+    push = await _known_receiver(ask, body.receiver)
+    if ask.site.push is None:
+        raise UnsupportedOperation("push is off at this server")
+    ask.record("console.letter.replay", f"{body.receiver} {body.position}")
+    problem = await ask.site.push.replay(push, body.position)
+    return LetterReplay(result="failed" if problem else "delivered", problem=problem)
 
 
 def _letter(one: DeadLetter) -> LetterItem:

@@ -39,13 +39,14 @@ class OperatorAsk(msgspec.Struct, frozen=True):
         if self.live.is_first_read(self.request.caller.principal.text, act, object):
             self.record(act, object)
 
-    def record(self, act: str, object: str = "") -> None:
+    def record(self, act: str, object: str = "", reason: str = "") -> None:
         """Note in the audit log what the caller did."""
         self.site.audit.record(
             act,
             outcome="allowed",
             who=self.request.caller.principal.text,
             object=object,
+            reason=reason,
             address=self.request.address,
         )
 

@@ -6,7 +6,7 @@ tasks never change, so that is all it takes to miss nothing. Contents of message
 `TaskInspection`. Of a file nothing is waited for, so commands need no event loop for one.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
@@ -40,6 +40,18 @@ class TaskFilter(NamedTuple):
     state: TaskState | None = None
     # Milliseconds.
     since: int = 0
+
+
+class TailFilter(NamedTuple):
+    """Whose events a reader of all tasks wants; empty: of all."""
+
+    agent: str = ""
+    context_id: str = ""
+    task_id: str = ""
+
+    def takes(self, line: TaskLine) -> bool:
+        """Tell whether a task is wanted; that of another agent is not even looked at."""
+        return self.context_id in ("", line.context_id) and self.task_id in ("", line.task_id)
 
 
 class TailPosition(NamedTuple):
@@ -131,11 +143,7 @@ class TaskInspection(Protocol):
         ...
 
     async def follow(
-        self,
-        position: TailPosition,
-        wanted: Callable[[TaskLine], bool],
-        limit: int,
-        agent: str = "",
+        self, position: TailPosition, wanted: TailFilter, limit: int
     ) -> tuple[list[tuple[TaskLine, Recorded]], TailPosition]:
         """Return events after a position, those of one task in their order, and where that ends.
         Fewer than `limit` means that there are no more yet."""

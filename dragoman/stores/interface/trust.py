@@ -129,7 +129,8 @@ class TrustContents(NamedTuple):
     lines: list[TrustLine]
     # Orders that have ended.
     orders: list[OrderRow]
-    days: dict[DayKey, TrustDay]
+    # Pairs: they travel as JSON, whose keys have one part.
+    days: list[tuple[DayKey, TrustDay]]
     payers: set[str]
 
 

@@ -91,6 +91,6 @@ class MemoryTrust:
         return TrustContents(
             list(tables.lines.values()),
             [row for _, row in sorted(tables.orders.items()) if row.ended_at],
-            {key: day for key, day in tables.days.items() if any(day)},
+            [(key, day) for key, day in tables.days.items() if any(day)],
             set(tables.payers),
         )

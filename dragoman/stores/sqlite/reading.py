@@ -1,7 +1,7 @@
 """Tasks and their logs as tools read them from the file: no worker, and no write."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import apsw
@@ -9,7 +9,7 @@ import apsw
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.columns import STATE_NUMBERS, task_line, unpacked
 from dragoman.stores.interface import READ_BYTES, Snapshot
-from dragoman.stores.interface.inspection import TailPosition, TaskFilter, TaskLine
+from dragoman.stores.interface.inspection import TailFilter, TailPosition, TaskFilter, TaskLine
 from dragoman.stores.sqlite.inspection import open_to_read
 from dragoman.stores.sqlite.schema import Row, one_moment, queries, rows_of, run
 from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
@@ -69,11 +69,7 @@ class Reading:
             return TailPosition(int(highest), {line.number: line.last_seq for line in live})
 
     async def follow(
-        self,
-        position: TailPosition,
-        wanted: Callable[[TaskLine], bool],
-        limit: int,
-        agent: str = "",
+        self, position: TailPosition, wanted: TailFilter, limit: int
     ) -> tuple[list[tuple[TaskLine, Recorded]], TailPosition]:
         """Return events after a position, those of one task in their order, and where that ends.
 
@@ -88,7 +84,9 @@ class Reading:
                 for number in seen
                 for row in run(self._connection, _SQL["by_number"], (number,))
             ]
-            fresh = run(self._connection, _SQL["after"], (highest, agent, agent, limit))
+            fresh = run(
+                self._connection, _SQL["after"], (highest, wanted.agent, wanted.agent, limit)
+            )
             gone = seen.keys() - {row[0] for row in known}
             for line in map(task_line, [*known, *fresh]):
                 room = limit - len(events)
@@ -96,7 +94,7 @@ class Reading:
                     # A task that was not looked at keeps its place.
                     break
                 seq = seen.get(line.number, 0)
-                if wanted(line):
+                if wanted.takes(line):
                     batch = self._events(line.number, seq, room)
                     events += [(line, one) for one in batch]
                     seq = batch[-1].seq if batch else seq

@@ -1,7 +1,6 @@
 """What an operator's look into a store promises: it misses nothing, and changes nothing."""
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
@@ -11,6 +10,7 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Store, TaskRow
 from dragoman.stores.interface.inspection import (
     HealthInspection,
+    TailFilter,
     TailPosition,
     TaskFilter,
     TaskInspection,
@@ -36,6 +36,7 @@ from dragoman.testing.promises.samples import (
 from dragoman.testing.promises.suite import StoreSuite
 
 Seen = list[tuple[str, int]]
+EVERYTHING = TailFilter()
 
 
 class InspectionPromises(StoreSuite):
@@ -143,7 +144,7 @@ class InspectionPromises(StoreSuite):
             await write(other, creation("other"))
             position = await follow(reading, position, seen)
             assert sorted(seen) == [("later", 1), ("new", 1), ("other", 1)]
-            assert await reading.follow(position, everything, 10) == ([], position)
+            assert await reading.follow(position, EVERYTHING, 10) == ([], position)
 
     async def test_a_reader_goes_on_from_a_position_in_words_in_any_portion(
         self, store: Store
@@ -159,16 +160,16 @@ class InspectionPromises(StoreSuite):
             seen: Seen = []
             position = start
             while True:
-                events, position = await reading.follow(position, everything, 1)
+                events, position = await reading.follow(position, EVERYTHING, 1)
                 if not events:
                     break
                 seen += places(events)
                 position = TailPosition.parse(str(position))
             wanted = [*((f"a{n}", seq) for n in range(4) for seq in (1, 2))]
             assert sorted(seen) == sorted([*wanted, *((f"b{n}", 1) for n in range(4))])
-            events, position = await reading.follow(start, only("a1"), 100)
+            events, position = await reading.follow(start, TailFilter(task_id="a1"), 100)
             assert places(events) == [("a1", 1), ("a1", 2)]
-            assert await reading.follow(position, everything, 100) == ([], position)
+            assert await reading.follow(position, EVERYTHING, 100) == ([], position)
 
     async def test_a_reader_of_one_agent_sees_its_tasks_alone(self, store: Store) -> None:
         """From the same position."""
@@ -176,7 +177,7 @@ class InspectionPromises(StoreSuite):
             start = await reading.here("other")
             await write(store, creation("t"))
             await write(store, creation("o", scope=ELSEWHERE[2]))
-            events, _ = await reading.follow(start, everything, 10, "other")
+            events, _ = await reading.follow(start, TailFilter(agent="other"), 10)
             assert places(events) == [("o", 1)]
 
     # Facts
@@ -232,26 +233,12 @@ class InspectionPromises(StoreSuite):
         await submit(store, *(creation(f"t{n}") for n in range(3)))
         before = [await head_of(store, f"t{n}") for n in range(3)]
         async with self.reading(store) as reading, self.looking(store) as look:
-            await reading.follow(TailPosition(0, {}), everything, 100)
+            await reading.follow(TailPosition(0, {}), EVERYTHING, 100)
             await look.workers()
             await look.orphans()
             after = [await head_of(store, f"t{n}") for n in range(3)]
             await end(store, before[0])
         assert after == before
-
-
-def everything(_: TaskLine) -> bool:
-    """Want every task."""
-    return True
-
-
-def only(task_id: str) -> Callable[[TaskLine], bool]:
-    """Want one task."""
-
-    def wanted(line: TaskLine) -> bool:
-        return line.task_id == task_id
-
-    return wanted
 
 
 def bodies(events: list[Recorded]) -> list[tuple[int, bytes]]:
@@ -266,7 +253,7 @@ def places(events: list[tuple[TaskLine, Recorded]]) -> Seen:
 
 async def follow(reading: TaskInspection, position: TailPosition, seen: Seen) -> TailPosition:
     """Read on to the present."""
-    events, position = await reading.follow(position, everything, 1000)
+    events, position = await reading.follow(position, EVERYTHING, 1000)
     seen += places(events)
     return position
 

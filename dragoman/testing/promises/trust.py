@@ -133,7 +133,7 @@ class TrustPromises:
         key = ("a1", "alice", False, 1)
         added = [AddDay(key, TrustDay(completed=1)), AddDay(key, TrustDay(completed=-1))]
         await store.accounting.apply(added)
-        assert (await store.accounting.trust.contents()).days == {}
+        assert (await store.accounting.trust.contents()).days == []
 
     async def test_the_history_of_an_agent_is_paged_latest_first(self, store: GatewayStore) -> None:
         """With the comments of ratings, by task."""

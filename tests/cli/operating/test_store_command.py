@@ -108,7 +108,19 @@ _OF_A_STORE = (
     ("inbox list", "items"),
     ("keys list", "items"),
 )
-# The same of a gateway that runs elsewhere. Its webhooks and keys are on its console.
+# Those that a gateway answers too; what signatures are made with it does not send.
+_OF_BOTH = [words for words, _ in _OF_A_STORE if words != "push secret"] + [
+    "ledger show 1",
+    "tasks tail --stream --task-id TASK",
+    "ledger balance --owner OWNER",
+    "ledger statement --owner OWNER --holds",
+    "ledger export",
+    "trust disputes",
+    "push list",
+    "keys show KEY",
+    "inbox show QUESTION",
+]
+# What a gateway that runs elsewhere tells of the caller's own.
 _OF_A_GATEWAY = (
     ("task list -a URL", "tasks"),
     ("task get TASK -a URL", "status"),
@@ -141,6 +153,60 @@ def test_each_tool_works_on_each_store_and_at_a_gateway(
             assert found[field], (words, found)
         assert [one["id"] for one in shown("keys", "list", "--store", store)["items"]] == [key]
         assert shown("push", "list", "--store", store)["items"] == []
+        names |= {"OWNER": "", "KEY": key, "QUESTION": asked["id"]}
+        for words in _OF_BOTH:
+            typed = [names.get(word, word) for word in words.split()]
+            for form in ("json", "text"):
+                here = invoke(*typed, "--store", store, "-o", form)
+                elsewhere = invoke(*typed, "--gateway", there, "-o", form)
+                assert elsewhere.exit_code == here.exit_code == 0, (words, elsewhere.output)
+                assert elsewhere.stdout == here.stdout, words
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+def test_operators_act_at_a_gateway_elsewhere_and_others_do_not(
+    kind: str, databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = databases.make() if kind == "database" else str(tmp_path / "gateway.db")
+    chief = shown("keys", "create", "--owner", "chief", "--scope", "dragoman:operator")
+    guest = shown("keys", "create", "--owner", "guest")
+    options = ("--auth", "api-key", "--keys", chief["file"])
+    with running("up", "--listen", "127.0.0.1:0", "--store", store, *options, cwd=tmp_path) as up:
+        there = ("--gateway", up.ready())
+        monkeypatch.setenv("A2ACLI_API_KEY", guest["key"])
+        asked = shown("send", "-a", up.url, "--data", '{"item": "tea"}', "--skill", "order")["task"]
+        for words in (
+            "tasks list",
+            "ledger balance",
+            "trust list",
+            "push list",
+            "push replay --all",
+            "keys list",
+            "keys create --owner mallory --scope dragoman:operator",
+            f"keys revoke {chief['id']} --yes",
+            f"keys rotate {chief['id']}",
+            f"inbox answer {asked['id']} yes",
+        ):
+            refused = invoke(*words.split(), *there, "-o", "json")
+            assert refused.exit_code != 0 and "dragoman:operator" in refused.output, words
+        monkeypatch.setenv("A2ACLI_API_KEY", chief["key"])
+
+        made = shown("keys", "create", "--owner", "bot", "--expires", "2h", *there)
+        assert made["key"].startswith("dgm_") and made["gateway"] == up.url
+        heir = shown("keys", "rotate", made["id"], "--overlap", "1h", *there)
+        assert heir["replaces"] == made["id"] and heir["owner"] == "bot"
+        again = invoke("keys", "rotate", made["id"], *there)
+        assert again.exit_code != 0 and "was rotated before" in again.output
+        assert shown("keys", "revoke", heir["id"], "--yes", *there)["state"] == "revoked"
+        listed = {one["id"]: one["state"] for one in shown("keys", "list", *there)["items"]}
+        assert listed[heir["id"]] == "revoked" and listed[made["id"]] == "active"
+        assert invoke("keys", "show", "zzzz", *there).exit_code != 0
+
+        (question, *_) = shown("inbox", "list", *there)["items"]
+        answered = shown("inbox", "answer", question["id"], "--decline", "no", *there)
+        assert answered["result"] == "answered"
+        acts = [one["act"] for one in shown("audit", "list", "--store", store)["items"]]
+        assert {"key.create", "key.rotate", "key.revoke", "console.store.read"} <= set(acts)
 
 
 def test_a_question_of_a_task_in_a_database_is_answered_by_the_inbox(

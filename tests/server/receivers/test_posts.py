@@ -5,6 +5,7 @@ import json
 import logging
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from harness.serving import Site, message, old_message, serving
@@ -16,7 +17,9 @@ from standardwebhooks.webhooks import Webhook
 from dragoman import App
 from dragoman.config import load_settings
 from dragoman.errors import ConfigError
+from dragoman.model.identity import TaskId
 from dragoman.push import Recent, verify
+from dragoman.stores.interface import DeadLetter
 from proof.wire.receivers import Post, Receiver, Treatment
 from tests.server.receivers.receiving import (
     HELD,
@@ -266,8 +269,9 @@ async def test_what_was_not_delivered_when_a_server_stopped_is_delivered_by_the_
     assert states(receiver)[1:] == ["submitted", "working", "working", "completed"]
 
 
+@pytest.mark.parametrize("place", ["--store", "--gateway"])
 async def test_a_receiver_that_was_given_up_is_opened_again_beside_the_server(
-    tmp_path: Path,
+    place: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "tasks.db"
     async with (
@@ -281,10 +285,45 @@ async def test_a_receiver_that_was_given_up_is_opened_again_beside_the_server(
         while line.get("state") != "disabled":
             (line,) = await listed(file)
         assert line["id"] == f"{task['id']}/c" and "410" in line["problem"]
-        assert "open again" in await run("replay", "--store", str(file), line["id"])
+        # As where only this machine reaches the server: its callers are operators.
+        site.app.site.is_local = True
+        where = (place, str(file) if place == "--store" else site.url)
+        assert "open again" in await run("replay", *where, line["id"])
         await ended(receiver)
     places = [post.headers["x-dragoman-event"] for post in receiver.posts]
     assert places[1] == places[2]
+
+
+@pytest.mark.parametrize("place", ["--store", "--gateway"])
+async def test_a_dead_letter_is_posted_once_more_with_its_first_id(
+    place: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks.db"
+    async with (
+        Receiver([*[OK] * 5, Treatment.GONE, OK]) as receiver,
+        serving(make(), store=str(file), allow_private=True) as site,
+    ):
+        task = await site.send("x", configuration=wanting(receiver.url, id="c"))
+        first, *_ = await ended(receiver)
+        # As where only this machine reaches the server: its callers are operators.
+        site.app.site.is_local = True
+        where = (place, str(file) if place == "--store" else site.url)
+        private = ("--allow-private",) if place == "--store" else ()
+        store = site.app.store
+        ((push, _),) = await store.receivers(limit=9)
+        letter = DeadLetter(push.number, TaskId(task["id"]), "c", receiver.url, 1, 9, 77, "a 500")
+        await store.settle((await store.pushes(push.task))[0], letter)
+        dead = json.loads(await run("list", *where, "-o", "json"))["items"][-1]
+        assert (dead["state"], dead["id"]) == ("dead", first.headers["webhook-id"])
+        # A path may be a secret.
+        assert urlsplit(dead["receiver"]).path == ""
+        refused = await run("replay", dead["id"], *where, *private, exit_code=1)
+        assert "answered 410" in refused
+        assert json.loads(await run("list", *where, "-o", "json"))["items"][-1] == dead
+        assert "delivered" in await run("replay", "--all", *where, *private)
+        assert json.loads(await run("list", *where, "-o", "json"))["items"] == []
+    again = receiver.posts[-1]
+    assert (again.body, again.headers["webhook-id"]) == (first.body, dead["id"])
 
 
 @pytest.mark.requirement("T-46")

@@ -9,7 +9,12 @@ from harness.databases import Databases
 from dragoman.errors import ConfigError
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Store
-from dragoman.stores.interface.inspection import HealthInspection, TailPosition, TaskInspection
+from dragoman.stores.interface.inspection import (
+    HealthInspection,
+    TailFilter,
+    TailPosition,
+    TaskInspection,
+)
 from dragoman.stores.postgres import Addresses, PostgresStore
 from dragoman.stores.postgres.operating.inspection import inspecting
 from dragoman.stores.postgres.operating.reading import reading_tasks
@@ -96,7 +101,7 @@ async def test_workers_that_are_gone_leave_nothing_in_a_position(
     await write(store, creation("t"))
     async with reading_tasks(Addresses(opener.url)) as reading:
         position = await reading.here()
-        _, position = await reading.follow(position, lambda _: True, 100)
+        _, position = await reading.follow(position, TailFilter(), 100)
     assert len(position.blocks) == 1 and len(position.seen) == 4
 
 

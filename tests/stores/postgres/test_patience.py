@@ -13,7 +13,7 @@ from harness.waiting import within
 from dragoman.model.identity import Principal, TaskId
 from dragoman.stores.interface import Query, Survey
 from dragoman.stores.interface.agents import AgentAddress
-from dragoman.stores.interface.inspection import TailPosition, TaskFilter
+from dragoman.stores.interface.inspection import TailFilter, TailPosition, TaskFilter
 from dragoman.stores.interface.leases import Duty
 from dragoman.stores.interface.orders import OrderQuery
 from dragoman.stores.interface.trust import SumWindow
@@ -145,7 +145,7 @@ def of_tools(look: DatabaseInspection, tasks: DatabaseReading, number: int) -> d
         },
         tasks: {
             "find": lambda: tasks.find("t"),
-            "follow": lambda: tasks.follow(TailPosition(0, {}, {}), bool, 9),
+            "follow": lambda: tasks.follow(TailPosition(0, {}, {}), TailFilter(), 9),
             "here": tasks.here,
             "last": lambda: last(tasks),
             "log": lambda: log(tasks),

@@ -99,11 +99,11 @@ class PostgresTrust:
 
         async def read(connection: Connection) -> TrustContents:
             # A day whose sums are zero is as good as none.
-            days = {
-                (agent, requester, is_own, day): TrustDay(*sums)
+            days = [
+                ((agent, requester, is_own, day), TrustDay(*sums))
                 for agent, requester, is_own, day, *sums in await connection.fetch(TRUST["days"])
                 if any(sums)
-            }
+            ]
             return TrustContents(
                 [TrustLine(*row) for row in await connection.fetch(TRUST["lines"])],
                 orders(await connection.fetch(TRUST["ended_orders"])),

@@ -5,13 +5,13 @@ across blocks. A reader of all tasks therefore also keeps how far it is in each 
 worker may still fill. All of one look is of one moment.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.columns import STATE_NUMBERS, task_line
 from dragoman.stores.interface import READ_BYTES
-from dragoman.stores.interface.inspection import TailPosition, TaskFilter, TaskLine
+from dragoman.stores.interface.inspection import TailFilter, TailPosition, TaskFilter, TaskLine
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Addresses, Connection, Connections, Row
 from dragoman.stores.postgres.reads import TaskReads, read_events
@@ -82,11 +82,7 @@ class DatabaseReading:
         return await self._connections.at_one_moment(read)
 
     async def follow(
-        self,
-        position: TailPosition,
-        wanted: Callable[[TaskLine], bool],
-        limit: int,
-        agent: str = "",
+        self, position: TailPosition, wanted: TailFilter, limit: int
     ) -> tuple[Events, TailPosition]:
         """Return events after a position, those of one task in their order, and where that ends.
 
@@ -97,7 +93,7 @@ class DatabaseReading:
             blocks = dict(await connection.fetch(_SQL["open_blocks"]))
             known = await connection.fetch(_SQL["by_number"], list(position.seen))
             ranges = _unseen(position)
-            fresh = await connection.fetch(_SQL["within"], *ranges, agent, limit)
+            fresh = await connection.fetch(_SQL["within"], *ranges, wanted.agent, limit)
             tail = _Tail(position)
             is_cut = len(fresh) == limit
             for line in _lines(known, fresh):
@@ -167,12 +163,12 @@ class _Tail:
         self,
         connection: Connection,
         line: TaskLine,
-        wanted: Callable[[TaskLine], bool],
+        wanted: TailFilter,
         room: int,
     ) -> None:
         """Read on in a task's log, as far as there is room."""
         number, seq = line.number, self._seen.get(line.number, 0)
-        if wanted(line):
+        if wanted.takes(line):
             batch = await read_events(connection, number, after=seq, limit=room, size=_EVERYTHING)
             self.events += [(line, one) for one in batch]
             seq = batch[-1].seq if batch else seq

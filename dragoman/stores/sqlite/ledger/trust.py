@@ -115,11 +115,11 @@ def _listed(values: Sequence[int | str]) -> str:
 def _contents(connection: apsw.Connection) -> TrustContents:
     with one_moment(connection):
         # A day whose sums are zero is as good as none.
-        days = {
-            (agent, requester, bool(is_own), day): TrustDay(*sums)
+        days = [
+            ((agent, requester, bool(is_own), day), TrustDay(*sums))
             for agent, requester, is_own, day, *sums in run(connection, TRUST["days"])
             if any(sums)
-        }
+        ]
         return TrustContents(
             [TrustLine(*row) for row in run(connection, TRUST["lines"])],
             orders(run(connection, TRUST["ended_orders"])),
