@@ -1,7 +1,4 @@
-"""What every test shares: the loop async tests run on, and how a run is spread over processes.
-
-`./dev test` gives whole files to several processes, because a file's tests may share a server.
-"""
+"""What every test shares: the loop async tests run on, and the order of a run of all of them."""
 
 import contextlib
 import gc
@@ -10,13 +7,18 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
+from harness import spreading
 from harness.databases import Databases
+
+# Hooks of pytest that are written elsewhere.
+pytest_addoption = spreading.pytest_addoption
+pytest_runtestloop = spreading.pytest_runtestloop
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent
@@ -34,8 +36,6 @@ hypothesis.settings.load_profile("any pace")
 # time, and does not wait for the disk of a busy machine; no test can tell the two apart.
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
-# Bytes of memory that a process of a run takes, with the servers that its tests start.
-_WORKER_MEMORY = 3 << 29
 
 
 def _keep_files_in_memory() -> None:
@@ -169,22 +169,19 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Three for a core, where there is memory for them: a test waits for processes and clocks twice
-    as long as it computes."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(3 * (os.cpu_count() or 1), memory // _WORKER_MEMORY))
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Import a share of the files before all of them are collected: pytest rewrites the assertions
-    of a file when it is first imported, and what one process wrote the others of the run load."""
-    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
-    if not worker or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+    """Import the files on all cores before they are collected: pytest rewrites the assertions of a
+    file when it is first imported, and what one process wrote the others load."""
+    is_whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if not is_whole or spreading.number_of_processes(session.config) == 1:
         return
     files = sorted(path.relative_to(_ROOT) for path in _HERE.rglob("test_*.py"))
-    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+    cores = os.cpu_count() or 1
+    spreading.beside_each_other([partial(_import, files[core::cores]) for core in range(cores)])
+
+
+def _import(files: Sequence[Path]) -> None:
+    for path in files:
         # The collection tells of what cannot be imported.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(path.with_suffix("").parts))
