@@ -116,7 +116,7 @@ def test_all_options_are_explained_when_asked_for_and_a_command_keeps_its_own_al
     ):
         assert "--trust-origin" in inside(*words, cwd=tmp_path).stdout
     listed = inside("task", "list", "--help", cwd=tmp_path).stdout
-    assert "Walk through all pages" in listed and "--trust-origin" not in listed
+    assert "Show all pages" in listed and "--trust-origin" not in listed
     assert inside("send", "--all", "x", cwd=tmp_path).returncode == 2
 
 
