@@ -110,7 +110,7 @@ def limits() -> str:
     return table(
         ("what", "limit"),
         [
-            ("an id of a peer's", f"{MAX_ID_LENGTH} visible ASCII characters"),
+            ("an id from a peer", f"{MAX_ID_LENGTH} visible ASCII characters"),
             ("parts in a message", f"1 to {reading.MAX_PARTS:,}"),
             ("one `metadata` object", f"{reading.MAX_METADATA_BYTES // 1024} KiB of JSON"),
             ("nesting of a JSON document", f"{json_text.MAX_DEPTH} levels"),
@@ -127,16 +127,16 @@ def limits() -> str:
             ),
             (
                 "tasks on one page of a list",
-                f"1 to {v1_0.MAX_PAGE_SIZE}, {v1_0.DEFAULT_PAGE_SIZE} unless told",
+                f"1 to {v1_0.MAX_PAGE_SIZE}, {v1_0.DEFAULT_PAGE_SIZE} by default",
             ),
             ("time for a TLS handshake, and for the head of a request", _seconds(HEAD_SECONDS)),
             (
                 "time for a body",
-                f"{_seconds(BODY_SECONDS)}; a longer one while {_RATE} a second come",
+                f"{_seconds(BODY_SECONDS)}; longer while {_RATE} a second arrive",
             ),
             (
-                "time to take a plain answer",
-                f"{_seconds(WRITE_SECONDS)}, and what its size takes at that rate",
+                "time to read a plain answer",
+                f"{_seconds(WRITE_SECONDS)}, and more for its size at that rate",
             ),
             ("a connection without a request", _seconds(IDLE_SECONDS)),
             ("receivers of one task", str(MAX_PUSHES)),

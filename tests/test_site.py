@@ -69,7 +69,7 @@ def test_language_models_get_every_page(site: Path) -> None:
     script = site_script()
     listed = (site / "llms.txt").read_text(encoding="utf-8")
     whole = (site / "llms-full.txt").read_text(encoding="utf-8")
-    assert listed.startswith("# Dragoman\n\n> Dragoman makes a Python function")
+    assert listed.startswith("# Dragoman\n\n> Dragoman turns a Python function")
     for section, title, page in script.pages():
         assert page.read_text(encoding="utf-8").strip() in whole
         if section:

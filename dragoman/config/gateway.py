@@ -35,24 +35,24 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     forward_timeout: Annotated[
         float,
         about(
-            "Seconds an agent has to begin its answer before the gateway tries again; those that "
-            "would repeat the work of a message have `forward_patience`.",
+            "Seconds an agent has to begin its answer before the gateway tries again. "
+            "If a second attempt could repeat work, it has `forward_patience`.",
             gt=0,
         ),
     ] = 30.0
     forward_patience: Annotated[
         float,
         about(
-            "Seconds an agent that has a task may be out of reach, or show no sign of life, before "
-            "the gateway gives the task up, or to another agent.",
+            "Seconds an agent with a task may be unreachable or silent before the "
+            "gateway fails the task or gives it to another agent.",
             gt=0,
         ),
     ] = 300.0
     forward_quiet: Annotated[
         float,
         about(
-            "Seconds an agent that has a task may be silent before the gateway asks it how the "
-            "task stands; at most a third of `forward_patience`.",
+            "Seconds an agent with a task may be silent before "
+            "the gateway asks it about the task; at most a third of `forward_patience`.",
             gt=0,
         ),
     ] = 30.0
@@ -65,16 +65,16 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = 60.0
     trust_policy: Annotated[
-        Literal["nexus", "corvid"], about("How a gateway makes scores of what it observed.")
+        Literal["nexus", "corvid"], about("The formula for a gateway's scores of trust.")
     ] = "nexus"
     trust_cap: Annotated[
         int, about("Tasks of one requester and day that count for one agent's score.", ge=1)
     ] = 20
     platform_fee: Annotated[
-        str, about("What a gateway keeps of a price, as a share of it: `0.05`.", check=read_share)
+        str, about("The share of a price that the gateway keeps: `0.05`.", check=read_share)
     ] = "0.05"
     initial_credits: Annotated[
-        str, about("Credits that each account has to begin with at a gateway.", check=micro_credits)
+        str, about("Credits of a new account at a gateway.", check=micro_credits)
     ] = "1000"
     escrow: Annotated[
         float,
@@ -88,7 +88,8 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     payment_secret: Annotated[
         str,
         about(
-            "What the test provider of payments signs its posts with. Empty: credits cannot be "
+            "The secret with which the test payment provider signs its posts. Empty: credits "
+            "cannot be "
             "bought."
         ),
     ] = ""

@@ -40,13 +40,13 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     )
     tls_key: Annotated[str, about("Its private key (PEM), if that is in a file of its own.")] = ""
     client_ca: Annotated[
-        str, about("Authorities (PEM): only callers with a certificate of one of them are let in.")
+        str, about("Authorities (PEM): callers need a certificate of one of them.")
     ] = ""
     client_crl: Annotated[
         str,
         about(
             "Certificates that those authorities have revoked (PEM or DER), read again when the "
-            "file changes. With a list that is out of date, no caller is let in."
+            "file changes. While the list is out of date, every caller is refused."
         ),
     ] = ""
     proxies: Annotated[
@@ -60,7 +60,7 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     proxy_cert_header: Annotated[
         str,
         about(
-            "The header in which those proxies hand over a caller's certificate: `Client-Cert` "
+            "The header in which those proxies pass on a caller's certificate: `Client-Cert` "
             "(RFC 9440), `X-Forwarded-Client-Cert` (Envoy), or any other, with a URL-encoded PEM. "
             "The proxy must remove it from what callers send.",
             check=unless_empty(read_header),
@@ -89,13 +89,13 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
         about(
             "Values in one JSON body of a caller, or in one answer or event of an agent that a "
             "gateway forwards to: objects, arrays, texts, numbers and names of members. They are "
-            "counted before any of them is made; more are refused as no JSON that is accepted "
-            "(400, `-32700`).",
+            "counted before they are created; beyond that "
+            "the body is refused (400, `-32700`).",
             ge=1_000,
         ),
     ] = 200_000
     max_connections: Annotated[
-        int, about("Open connections of one process; those that wait make room first.", ge=1)
+        int, about("Open connections of one process; idle ones are closed first.", ge=1)
     ] = 10_500
     max_connections_per_address: Annotated[
         int,
@@ -109,7 +109,7 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     max_requests_per_caller: Annotated[
         int,
         about(
-            "Requests of one principal that are answered at once, open streams among them. Without "
+            "Requests of one caller at once, including open streams. Without "
             "authentication, of one address that is not of this machine.",
             ge=1,
         ),
@@ -117,35 +117,34 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     max_bytes_per_caller: Annotated[
         int,
         about(
-            "Bytes that all requests of one principal hold at once, from their first byte until "
-            "the answer is taken: of each its body or its answer, whichever is longer. Beyond that "
-            "it is told to come back (429). Callers that do not authenticate share those of their "
-            "address. One request alone is let in whatever its size.",
+            "Bytes that all requests of one caller hold at once, until their answers are read. "
+            "For each request the longer of body and answer counts. Beyond that it "
+            "gets 429. Callers that do not authenticate are counted by address. A single request "
+            "of any size is admitted.",
             ge=64 * 1024,
         ),
     ] = 256 * 1024 * 1024
     max_streams_per_caller: Annotated[
         int,
         about(
-            "Open streams of one principal, or of such an address. On PostgreSQL, over all "
-            "replicas.",
+            "Open streams of one caller, or of such an address. On PostgreSQL, over all replicas.",
             ge=1,
         ),
     ] = 100
     rate_limit: Annotated[
         str,
         about(
-            "Requests one principal may make, `100/60s`: that many at once, and as many in each 60 "
-            "seconds. Empty: no limit, since only you know how fast your agents work together, and "
-            "overload is refused anyway. Processes on one file count each for itself, replicas on "
-            "PostgreSQL together, as for all rates and the quota.",
+            "Requests that one caller may make, `100/60s`: that many at once, and as many in "
+            "each 60 seconds. Empty: no limit. Processes on one "
+            "file count separately, replicas on PostgreSQL together; this is so for all rates "
+            "and the quota.",
             check=read_rate,
         ),
     ] = ""
     rate_limit_agent: Annotated[
         str,
         about(
-            "Requests a principal may make for one agent, which it names in `X-Source-Agent`. "
+            "Requests that a caller may make for one agent, which it names in `X-Source-Agent`. "
             "Empty: no limit.",
             check=read_rate,
         ),
@@ -161,17 +160,18 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     rate_limit_failures: Annotated[
         str,
         about(
-            "Invalid credentials from one address that is not of this machine: beyond that no "
-            "caller from there is let in for a while. `off`: no limit.",
+            "Invalid credentials from one remote address; beyond that, callers "
+            "from there are refused for a while. `off`: no limit.",
             check=read_rate,
         ),
     ] = "20/60s"
     quota: Annotated[
         str,
         about(
-            "Tasks one principal may begin, `1000/d`, in whatever way: also runs of workflows and "
-            "each of their steps, each agent of a race, and what agents of the same process are "
-            "called for. Counted since the process started; on PostgreSQL over all replicas and "
+            "Tasks that one caller may begin, `1000/d`, in any way: runs of workflows and each "
+            "of their steps, each "
+            "agent of a race, and calls between agents of the same process count too. Counted "
+            "since the process started; on PostgreSQL over all replicas and "
             "through restarts. Empty: no limit.",
             check=read_rate,
         ),

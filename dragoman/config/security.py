@@ -31,8 +31,9 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
     auth: Annotated[
         list[str],
         about(
-            "How callers authenticate: `bearer` (tokens), `api-key`, `jwt`, `oidc`, `mtls`; any "
-            "one of those listed will do. `none`: they do not. Empty: `bearer` if there are "
+            "How callers authenticate: `bearer` (tokens), `api-key`, `jwt`, `oidc`, `mtls`; a "
+            "caller needs one of those "
+            "listed. `none`: they do not. Empty: `bearer` if there are "
             "tokens, `mtls` if there is a `client_ca`, else `none`.",
             check=partial(read_choices, known=WAYS, alone="none"),
         ),
@@ -40,16 +41,16 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
     auth_token: Annotated[
         str,
         about(
-            "A bearer token that lets its holder in, of at least 16 characters.",
+            "A bearer token of at least 16 characters.",
             check=unless_empty(read_token),
         ),
     ] = ""
     auth_tokens: Annotated[
         str,
         about(
-            "A file (TOML) of bearer tokens, one table for each holder: `token`, and if wanted "
-            "`scopes` and `tenant`. Read again when it changes: without the file it lets no caller "
-            "in, and while it cannot be parsed, its earlier content holds."
+            "A file (TOML) of bearer tokens, one table for each holder: `token`, and optionally "
+            "`scopes` and `tenant`. Read again when it changes. If the file is missing, "
+            "every caller is refused; if it cannot be parsed, its earlier content stays valid."
         ),
     ] = ""
     api_keys: Annotated[
@@ -70,7 +71,7 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
         ),
     ] = ""
     jwt_audience: Annotated[
-        list[str], about("The audience of tokens (`aud`): any one of these names is ours.")
+        list[str], about("The audience of tokens (`aud`): one of these names.")
     ] = msgspec.field(default_factory=list[str])
     jwt_keys: Annotated[
         str, about("The issuer's public keys: the URL or the file of a JWKS, or a file in PEM.")
@@ -110,16 +111,16 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
     oidc_client_id: Annotated[
         str,
         about(
-            "The client of the issuer as which people sign in to the console, by authorization "
-            "code with PKCE; `/console/login/callback` is where it sends them back. Empty: they "
-            "paste a token."
+            "The client at the issuer for people who sign in to the console, by authorization code "
+            "with PKCE. Its redirect path is `/console/login/callback`. Empty: people paste a "
+            "token."
         ),
     ] = ""
     oidc_client_secret: Annotated[
         str, about("The secret of that client. Empty: it is a public client.")
     ] = ""
     oidc_scopes: Annotated[
-        list[str], about("Scopes that people who sign in are asked for, besides `openid`.")
+        list[str], about("Scopes to request when people sign in, in addition to `openid`.")
     ] = msgspec.field(default_factory=list[str])
     oauth_token_url: Annotated[
         str,
@@ -160,8 +161,8 @@ class PushSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     secrets: Annotated[
         list[str],
         about(
-            "Secrets that posts are signed with, as `whsec_` texts; several while they are "
-            "replaced. Empty: one that lives with the store; `dragoman push secret` prints it.",
+            "Secrets that sign push notifications, as `whsec_` texts; several while "
+            "they are replaced. Empty: one in the store; `dragoman push secret` prints it.",
             name="push_secret",
             check=each(read_push_secret),
         ),
@@ -175,9 +176,9 @@ class PushSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = False
     timeout: Annotated[
-        float, about("Seconds a receiver has to take a post.", name="push_timeout", gt=0)
+        float, about("Seconds that a receiver has to accept a post.", name="push_timeout", gt=0)
     ] = 15.0
-    slots: Annotated[int, about("Posts on their way at once.", name="push_slots", ge=1)] = 256
+    slots: Annotated[int, about("Posts under way at once.", name="push_slots", ge=1)] = 256
 
 
 class EgressSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,15 +187,14 @@ class EgressSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     allow: Annotated[
         list[str],
         about(
-            "Addresses that may be dialled although they are not public: hosts, `host:port` or "
-            "networks.",
+            "Private addresses that may be called: hosts, `host:port` or networks.",
             check=each(read_allowed),
         ),
     ] = msgspec.field(default_factory=list[str])
     allow_private: Annotated[
         bool,
         about(
-            "Whether we may dial any private address, loopback included, and without TLS. For "
+            "Whether any private address may be called, including loopback, and without TLS. For "
             "development."
         ),
     ] = False

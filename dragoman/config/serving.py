@@ -31,8 +31,8 @@ class ServerSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     loop_blocked_after: Annotated[
         float,
         about(
-            "Seconds for which an agent's code may block the event loop before the log and the "
-            "metrics name it; 0: it is not watched.",
+            "Seconds for which an agent's code may block the event loop before the "
+            "log and the metrics name it; 0: do not watch.",
             ge=0,
         ),
     ] = 1.0
@@ -42,8 +42,8 @@ class ServerSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     console: Annotated[
         bool,
         about(
-            "Whether the console is served at `/console`: where only this machine calls, and "
-            "elsewhere if callers authenticate. Needs the extra `console`."
+            "Whether the console is served at `/console`. It needs a server that "
+            "only this machine can reach, or callers that authenticate. Needs the extra `console`."
         ),
     ] = True
     openai: Annotated[
@@ -55,7 +55,10 @@ class ServerSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     ] = False
     openai_cancel_on_disconnect: Annotated[
         bool,
-        about("Whether a task is canceled when the chat program leaves that waits for its answer."),
+        about(
+            "Whether a task is canceled when the chat program that waits for its answer "
+            "disconnects."
+        ),
     ] = True
     hooks: Annotated[
         list[str],
@@ -72,8 +75,9 @@ class CardSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     file: Annotated[
         str,
         about(
-            "A file (`.json` or `.toml`) whose members stand in the card instead of the agent's "
-            "own: name, description, provider, texts of skills, security schemes.",
+            "A file (`.json` or `.toml`) whose members "
+            "replace those of the agent's card: name, description, provider, texts of skills, "
+            "security schemes.",
             name="card",
         ),
     ] = ""
@@ -139,7 +143,7 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     houses: Annotated[
         list[str],
         about(
-            "Dialects of single systems that are served besides: `nexus` (`/api/v1/a2a`), `r` "
+            "Further dialects of single systems to serve: `nexus` (`/api/v1/a2a`), `r` "
             "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), `fasta2a`, and `0.1`, "
             "the ancestor of these. Empty: all; `none`.",
             name="dialects",
@@ -156,8 +160,8 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     version_mode: Annotated[
         Literal["infer", "strict"],
         about(
-            "What a request without `A2A-Version` speaks: judged by its method (`infer`) or always "
-            "0.3 (`strict`)."
+            "The version of a request without `A2A-Version`: inferred from "
+            "its method (`infer`) or always 0.3 (`strict`)."
         ),
     ] = "infer"
     error_table: Annotated[
@@ -177,14 +181,14 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     ] = 0.0
     cancel_on_disconnect: Annotated[
         bool,
-        about("Whether a task is canceled when the caller leaves the stream it began it with."),
+        about("Whether a task is canceled when its caller closes the stream that began it."),
     ] = False
     require_text_part: Annotated[
         bool, about("Whether a message of 0.x at `/a2a` without a text is refused.")
     ] = False
     nexus_sync: Annotated[
         bool,
-        about("Whether a message at `/api/v1/a2a` is answered when its task rests, not at once."),
+        about("Whether a message at `/api/v1/a2a` waits until its task ends or asks something."),
     ] = False
     rx_rest_wrap: Annotated[
         bool,
@@ -221,8 +225,8 @@ class TelemetrySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown
     trace_events: Annotated[
         bool,
         about(
-            "Whether each event of a task has a span of its own where traces are sent. Otherwise "
-            "it is an event of the span of its turn, which costs less."
+            "Whether each event of a task gets its own span in traces. Otherwise it is "
+            "an event in the span of its turn, which costs less."
         ),
     ] = False
     metrics: Annotated[
@@ -232,7 +236,7 @@ class TelemetrySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown
         Literal["text", "json"], about("Lines of log for people (`text`) or for programs.")
     ] = "text"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], about("The least that is logged.")
+        Literal["debug", "info", "warning", "error"], about("The lowest level to log.")
     ] = "info"
     access_log: Annotated[
         bool,

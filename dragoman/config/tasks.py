@@ -31,8 +31,8 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
     session_url: Annotated[
         str,
         about(
-            "The address of the same database without a pooler, where `store` goes through one: "
-            "locks and wake-ups need a connection of their own. Empty: `store` is direct.",
+            "The direct address of the same database, if `store` goes through a pooler: locks "
+            "and wake-ups need their own connection. Empty: `store` is direct.",
             name="store_session_url",
             check=unless_empty(read_database),
         ),
@@ -40,7 +40,7 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
     bus: Annotated[
         str,
         about(
-            "What carries wake-ups between the replicas on one database: `nats://host:4222` (needs "
+            "How wake-ups travel between the replicas on one database: `nats://host:4222` (needs "
             "the extra `nats`). Empty: PostgreSQL itself.",
             check=unless_empty(read_bus),
         ),
@@ -48,8 +48,9 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
     sealing_keys: Annotated[
         list[str],
         about(
-            "Keys that seal the secrets in the store: 32 bytes in base64 each, the present one "
-            "first and older ones after it while they are replaced. Empty: as in `store_key_file`.",
+            "Keys that encrypt the secrets in the store: 32 bytes in base64 each, the "
+            "current one first, then older ones while they are replaced. Empty: as in "
+            "`store_key_file`.",
             name="store_key",
             check=read_sealing_keys,
         ),
@@ -57,8 +58,8 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
     sealing_key_file: Annotated[
         str,
         about(
-            "A file with these keys, one a line. Empty: the file beside the store that has its "
-            "name and `.key`; the first server makes it.",
+            "A file with these keys, one per line. Empty: the file beside the store "
+            "with its name and `.key`; the first server makes it.",
             name="store_key_file",
         ),
     ] = ""
@@ -75,8 +76,9 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
     new_store: Annotated[
         bool,
         about(
-            "Whether to begin with an empty store where one was whose file is gone. For one start "
-            "only: left on, it would hide that a store was lost."
+            "Whether to begin with an empty store although the file of an earlier one is gone. "
+            "For one "
+            "start only: left on, it would hide that a store was lost."
         ),
     ] = False
     retain_seconds: Annotated[int, about("How long finished tasks are stored.", ge=86_400)] = (
@@ -100,20 +102,21 @@ class EngineSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     """How tasks run, and how large they may get."""
 
     idempotency: Annotated[
-        bool, about("Whether a repeated message is answered by the task it made before.")
+        bool, about("Whether a repeated message gets the task that it made before.")
     ] = True
     max_events: Annotated[
-        int, about("Events in one task's log; more end it as failed.", ge=10, le=1_000_000)
+        int, about("Events in one task's log; beyond that the task fails.", ge=10, le=1_000_000)
     ] = 100_000
     max_task_bytes: Annotated[
-        int, about("Bytes in one task's log; more end it as failed.", ge=1024)
+        int, about("Bytes in one task's log; beyond that the task fails.", ge=1024)
     ] = 256 * 1024 * 1024
     max_stored_bytes: Annotated[
         int,
         about(
-            "Bytes that the logs of one principal's tasks may have in the store, together: then "
-            "its tasks end as failed and new ones are refused, until old ones are deleted. 0: no "
-            "limit; there is none for callers that do not authenticate.",
+            "Bytes that the logs of one caller's tasks may have in the store together. Beyond "
+            "that its tasks fail, and new ones are refused "
+            "until old ones are deleted. 0: no limit. Callers that do not authenticate have no "
+            "limit.",
             ge=0,
         ),
     ] = 8 * 1024 * 1024 * 1024
@@ -124,22 +127,23 @@ class EngineSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
         int, about("Messages waiting behind one running task.", ge=1)
     ] = 100
     max_tasks_per_caller: Annotated[
-        int, about("Tasks of one principal that run at once, in all replicas on PostgreSQL.", ge=1)
+        int, about("Tasks of one caller that run at once; on PostgreSQL, over all replicas.", ge=1)
     ] = 1_000
     max_attempts: Annotated[
         int,
         about(
-            "How often the process may die while a task alone is under way there, without progress "
-            "of the task, before the task fails.",
+            "How often the process may die while only this task runs in it, "
+            "without progress of the task, before the task fails.",
             ge=1,
         ),
     ] = 3
     suspect_seconds: Annotated[
         float,
         about(
-            "Seconds for which a task that was under way when two processes died runs alone; each "
-            "time it outlives them and is still suspected doubles them, up to 32 times. Other "
-            "tasks wait meanwhile: six times as long, or for one such longer turn.",
+            "Seconds for which a task runs alone that was running when two processes died. Each "
+            "time it survives and is suspected again, the time doubles, up to "
+            "32 times. Other tasks wait meanwhile: up to six times as long, or for one such "
+            "longer turn.",
             gt=0,
         ),
     ] = 5.0
@@ -147,7 +151,8 @@ class EngineSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
         float,
         about(
             "Seconds after which a process that does not renew its lease loses its tasks to "
-            "another one on the same store. One that ended loses them at once.",
+            "another one "
+            "on the same store. A process that ended loses them at once.",
             ge=1,
         ),
     ] = 30.0

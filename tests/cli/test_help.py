@@ -50,8 +50,8 @@ def test_help_shows_the_values_that_hold_and_their_source(tmp_path: Path) -> Non
     assert "[default: json (from A2ACLI_OUTPUT)]" in text
     assert f"[default: 90s (from {tmp_path / '.env'})]".replace(" ", "") in text.replace(" ", "")
     assert "Wait until the task ends or asks something. $A2ACLI_WAIT. [default: true]" in text
-    other = inside("task", "get", "--help", "--all", cwd=tmp_path).stdout
-    assert "Wait until the task ends or asks something. $A2ACLI_WAIT. [default: false]" in " ".join(other.split())
+    other = " ".join(inside("task", "get", "--help", "--all", cwd=tmp_path).stdout.split())
+    assert "Wait until the task ends or asks something. $A2ACLI_WAIT. [default: false]" in other
 
 
 def test_help_survives_a_broken_file_and_shows_no_secret(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_all_options_are_explained_when_asked_for_and_a_command_keeps_its_own_al
     ):
         assert "--trust-origin" in inside(*words, cwd=tmp_path).stdout
     listed = inside("task", "list", "--help", cwd=tmp_path).stdout
-    assert "Walk through all pages" in listed and "--trust-origin" not in listed
+    assert "Show all pages" in listed and "--trust-origin" not in listed
     assert inside("send", "--all", "x", cwd=tmp_path).returncode == 2
 
 
