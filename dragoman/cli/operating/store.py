@@ -202,10 +202,11 @@ def copy(run: Invocation, source: str, target: str, anew: bool, audit: str | Non
     """Copy everything: tasks with their logs, keys and receivers, agents, workflows, the ledger and
     the log of trust, with their numbers and hashes. Then read the copy and compare.
 
-    Stop the servers of FROM first; it is only read. What is cut off goes on where it was when the
-    same is said again, and no server starts on half a copy. Secrets stay sealed with the same key:
-    the key file of FROM is put where TO has its own, unless keys are in DRAGOMAN_STORE_KEY.
-    Unfinished tasks go on when a server starts on TO.
+    Stop the servers of FROM first; it is only read. Meanwhile servers with --read-only may answer
+    from it. What is cut off goes on where it was when the same is said again, and no server starts
+    on half a copy. Secrets stay sealed with the same key: the key file of FROM is put where TO has
+    its own, unless keys are in DRAGOMAN_STORE_KEY. Unfinished tasks go on when a server starts on
+    TO.
     """
     from dragoman.errors import StoreRefused
     from dragoman.stores import tools
