@@ -46,6 +46,7 @@
     ├── HoldRefused                 the account has not what the task would cost
     └── StoreUnavailable            the disk would not take it
         ├── StoreFull               for want of space; it will once there is some
+        ├── StoreReadOnly           this process only reads it
         ├── StoreDamaged            what the file says makes no sense
         └── StoreBroken             it failed to keep what it took: nothing more is acknowledged
             └── StoreLost           its file is gone, or another one
@@ -333,6 +334,10 @@ class StoreUnavailable(StoreRefused):
 
 class StoreFull(StoreUnavailable):
     """There is no space left."""
+
+
+class StoreReadOnly(StoreUnavailable):
+    """This process only reads the store."""
 
 
 class StoreBroken(StoreUnavailable):

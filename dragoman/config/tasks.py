@@ -81,6 +81,13 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
             "start only: left on, it would hide that a store was lost."
         ),
     ] = False
+    read_only: Annotated[
+        bool,
+        about(
+            "Whether to serve what the store has and change nothing in it: for as long as "
+            "`dragoman store copy` reads it."
+        ),
+    ] = False
     retain_seconds: Annotated[int, about("How long finished tasks are stored.", ge=86_400)] = (
         30 * 86_400
     )
@@ -91,6 +98,8 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
         for name, value in (("store_session_url", self.session_url), ("bus", self.bus)):
             if value and not self.is_postgres:
                 raise refusal(name, value, "goes with a store on PostgreSQL alone")
+        if self.read_only and self.location == "memory:":
+            raise refusal("read_only", True, "goes with a file or a database that is there already")
 
     @property
     def is_postgres(self) -> bool:

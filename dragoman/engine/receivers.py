@@ -18,6 +18,7 @@ from dragoman.errors import (
     PushConfigNotFound,
     PushNotSupported,
     StoreFull,
+    StoreReadOnly,
     StoreRefused,
     StoreUnavailable,
     TaskNotFound,
@@ -33,6 +34,9 @@ MAX_PUSHES = 10
 # Seconds until a store that was away is read again.
 _AWAY_PAUSE = 1.0
 Operation = ops.CreatePush | ops.GetPush | ops.ListPush | ops.DeletePush
+
+# Seconds after which what a server refuses that only reads may be tried again.
+_READ_ONLY = 30
 
 
 class PushRegistry(Protocol):
@@ -160,6 +164,10 @@ def refused(error: StoreRefused) -> A2AError:
         return InsufficientCredits(balance=balance, needed=needed)
     if isinstance(error, StoreFull):
         return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
+    if isinstance(error, StoreReadOnly):
+        return Overloaded(
+            "This server only reads at present", reason="READ_ONLY", retryAfter=str(_READ_ONLY)
+        )
     if isinstance(error, StoreUnavailable):
         return Overloaded("The store does not answer at present", reason="STORE_UNAVAILABLE")
     return Overloaded()

@@ -163,7 +163,9 @@ class GatewayPart(AppPart):
         gateway.triggers = Triggers(
             gateway.store, gateway.registry.get, gateway.service, gateway.settings
         )
-        gateway.triggers.start()
+        is_read_only = site.settings.stores.read_only
+        if not is_read_only:
+            gateway.triggers.start()
         opened.push_async_callback(gateway.triggers.stop)
         gateway.rollouts = Rollouts(
             gateway.store,
@@ -174,7 +176,8 @@ class GatewayPart(AppPart):
             hooks=site.hooks,
         )
         opened.push_async_callback(gateway.rollouts.stop)
-        await gateway.rollouts.start()
+        if not is_read_only:
+            await gateway.rollouts.start()
         site.engines[Shadows.name] = gateway.rollouts.engine
         # Operators look after copies of tasks as after all tasks.
         site.unlisted[Shadows.name] = gateway.rollouts.engine
@@ -226,6 +229,8 @@ class GatewayPart(AppPart):
         """Register the agents of this process with the gateway, by the address they are at."""
         inbox = self.gateway.push_inbox
         inbox.base = inbox.base or urls[0]
+        if self.gateway.settings.stores.read_only:
+            return
         if self._agents:
             self.gateway.serve_agents_at(urls[0])
         for place, agent in enumerate(self._agents):

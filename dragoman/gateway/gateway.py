@@ -90,6 +90,7 @@ class Gateway:
             is_local=is_local,
             heartbeat_interval=settings.gateway.heartbeat_interval,
             most_per_owner=settings.gateway.max_agents_per_owner,
+            watches=not settings.stores.read_only,
         )
         self.joined.registry = self.registry
         trust_rules = TrustRules(
@@ -127,7 +128,7 @@ class Gateway:
         self.id = hashlib.sha256(b"gateway" + self.store.secret).hexdigest()[:16]
         await self.registry.open()
         self.router.open()
-        await self.trust.open()
+        await self.trust.open(is_read_only=self.settings.stores.read_only)
         self.push_inbox.open(self.store.secret)
         self.delivery = context = DeliveryContext(
             self.id,
@@ -138,7 +139,8 @@ class Gateway:
             self.push_inbox,
             self._spawn,
         )
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        if not self.settings.stores.read_only:
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         return Forwarding(context)
 
     async def close(self) -> None:

@@ -46,7 +46,7 @@ class ServedAgents(AppPart):
         """Start an engine for each agent, and mount it."""
         self.operator_api.live.start()
         opened.push_async_callback(self.operator_api.live.stop)
-        if site.settings.push.enabled:
+        if site.settings.push.enabled and not site.settings.stores.read_only:
             if site.settings.push.tokens:
                 # Their key is made of the store's secret.
                 await site.store.prepare()

@@ -34,17 +34,20 @@ class Upkeep:
         # Set when another worker left tasks: they do not wait for the next sweep.
         self._freed = asyncio.Event()
         site.store.listen(self._heard)
-        chores = (
+        chores = [
             self._keep_streams_alive(),
             self._end_expired_streams(),
-            self._renew_lease(),
-            self._sweep(),
             self._look(),
-            self._prune(),
-            self._index_words(),
             self._watch_store(),
-            self._watch_drains(),
-        )
+        ]
+        if not site.settings.stores.read_only:
+            chores += [
+                self._renew_lease(),
+                self._sweep(),
+                self._prune(),
+                self._index_words(),
+                self._watch_drains(),
+            ]
         self.chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
 
     async def stop(self) -> None:

@@ -47,11 +47,13 @@ class NatsBus(WorkerBus):
         self._sent = 0
         self._places: dict[int, int] = {}
         self._trouble = "not connected yet"
+        # Whether we are subscribed: what is rung for before is not heard.
+        self._hears = False
 
     @property
     def trouble(self) -> str:
         """What is wrong with it at present."""
-        return "" if self._client.is_connected else f"NATS: {self._trouble}"
+        return "" if self._client.is_connected and self._hears else f"NATS: {self._trouble}"
 
     async def open(self) -> None:
         """Connect if the server is there; otherwise go on trying."""
@@ -120,11 +122,12 @@ class NatsBus(WorkerBus):
     async def _connected(self) -> None:
         if self._trouble:
             logger.info("connected to the bus")
-        self._trouble = ""
+        self._trouble, self._hears = "", True
         self._places.clear()
         self.tell(None)
 
     async def _disconnected(self) -> None:
+        self._hears = False
         await self._failed(ConnectionError("the connection was lost"))
 
     async def _failed(self, error: Exception) -> None:

@@ -28,7 +28,9 @@ def store_of(settings: Settings, sealing_of: SealingOf) -> Store:
     if settings.stores.location == "memory:":
         return MemoryStore()
     if settings.is_postgres:
-        return _database(settings, sealing_of, settings.engine.lease)
+        return _database(
+            settings, sealing_of, settings.engine.lease, is_read_only=settings.stores.read_only
+        )
     from dragoman.stores.sqlite import SQLiteStore
 
     return _file(SQLiteStore, settings, sealing_of)
@@ -49,6 +51,7 @@ def gateway_store_of(settings: Settings, sealing_of: SealingOf, rules: OrderRule
             sealing=sealing_of(settings),
             makes_folder=settings.has_own_folder,
             bus=settings.stores.bus,
+            is_read_only=settings.stores.read_only,
         )
     from dragoman.stores.sqlite.gateway import SQLiteGatewayStore
     from dragoman.stores.sqlite.ledger.task_orders import TaskOrders
@@ -80,7 +83,9 @@ def addresses_of(settings: Settings) -> "Addresses":
     return Addresses(settings.stores.location, settings.stores.session_url)
 
 
-def _database(settings: Settings, sealing_of: SealingOf, lease: float = 30.0) -> Store:
+def _database(
+    settings: Settings, sealing_of: SealingOf, lease: float = 30.0, *, is_read_only: bool = False
+) -> Store:
     addresses = addresses_of(settings)
     from dragoman.stores.postgres import PostgresStore
 
@@ -90,6 +95,7 @@ def _database(settings: Settings, sealing_of: SealingOf, lease: float = 30.0) ->
         sealing=sealing_of(settings),
         makes_folder=settings.has_own_folder,
         bus=settings.stores.bus,
+        is_read_only=is_read_only,
     )
 
 
@@ -107,4 +113,5 @@ def _file(
         orders=orders,
         makes_folder=settings.has_own_folder,
         is_new=settings.stores.new_store,
+        is_read_only=settings.stores.read_only,
     )

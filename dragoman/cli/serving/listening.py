@@ -75,6 +75,12 @@ LISTENING = added(
             help="What wakes replicas on one database: nats://host:4222 (PostgreSQL itself).",
         ),
         own(
+            "--read-only",
+            switch=True,
+            default=None,
+            help="Serve what the store has, and change nothing in it (off).",
+        ),
+        own(
             "--new-store",
             switch=True,
             default=None,

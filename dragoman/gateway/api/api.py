@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dragoman.engine.receivers import refused
 from dragoman.errors import (
     A2AError,
     InvalidParams,
@@ -15,6 +16,7 @@ from dragoman.errors import (
     Overloaded,
     PermissionDenied,
     RateLimited,
+    StoreUnavailable,
     Unauthenticated,
     retry_after,
 )
@@ -129,6 +131,10 @@ class Api:
             await self.refuse(request, Overloaded())
         except (A2AError, ApiRefused) as error:
             await self.refuse(request, error)
+        except StoreUnavailable as error:
+            if request.is_answered:
+                raise
+            await self.refuse(request, refused(error))
         except Exception:
             if request.is_answered:
                 raise

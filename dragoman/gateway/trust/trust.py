@@ -84,14 +84,19 @@ class Trust:
         self._woken = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Catch up with what ended, and go on doing so."""
+    async def open(self, *, is_read_only: bool = False) -> None:
+        """Catch up with what ended, and go on doing so; `is_read_only`: only with what was recorded
+        of it."""
         last = await self.store.last_number()
         position = max(last - _REMEMBER, 0)
         while before := await self.store.after(position, _READ):
             self._learn(before)
             position = before[-1].number
         self._seen = max(last, self._seen)
+        if is_read_only:
+            async with self._turn:
+                await self._follow()
+            return
         try:
             await self.digest()
         except StoreRefused:

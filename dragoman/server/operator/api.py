@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.dialects import errors
+from dragoman.engine.receivers import refused
 from dragoman.errors import (
     A2AError,
     InvalidParams,
@@ -16,6 +17,7 @@ from dragoman.errors import (
     Overloaded,
     PermissionDenied,
     RateLimited,
+    StoreUnavailable,
     retry_after,
 )
 from dragoman.http.documents import document, scope_challenge
@@ -125,6 +127,10 @@ class OperatorApi:
             await _refuse(request, Overloaded())
         except A2AError as error:
             await _refuse(request, error)
+        except StoreUnavailable as error:
+            if request.is_answered:
+                raise
+            await _refuse(request, refused(error))
         except Exception:
             if request.is_answered:
                 raise

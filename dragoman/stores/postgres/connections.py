@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
-from dragoman.errors import ConfigError, StoreFull, StoreUnavailable
+from dragoman.errors import ConfigError, StoreFull, StoreReadOnly, StoreUnavailable
 
 logger = logging.getLogger("dragoman")
 
@@ -51,6 +51,7 @@ _SETTINGS = {
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
 }
+_READ_ONLY = {"default_transaction_read_only": "on"}
 # A commit that waits for a standby must not be given up: it is there already, and not at the
 # standby. Whatever the role or the database says, nothing ends our writes but the server's end.
 _NO_TIMEOUTS = """
@@ -103,8 +104,12 @@ class _Reader(asyncpg.Connection):  # pyright: ignore[reportUntypedBaseClass]
 class Connections:
     """Opens, shares and drops connections."""
 
-    def __init__(self, addresses: Addresses, *, readers: int = READERS) -> None:
+    def __init__(
+        self, addresses: Addresses, *, readers: int = READERS, is_read_only: bool = False
+    ) -> None:
         self._addresses = addresses
+        # Whether the server is told to take no write of these connections.
+        self.is_read_only = is_read_only
         self._readers = readers
         self._is_open = False
         self._pool: Any = None
@@ -194,6 +199,7 @@ class Connections:
                 async with self._reader() as connection:
                     return await deed(connection)
             except (*LOST, *_ROLLED_BACK) as error:
+                self._check_read_only(error)
                 self.lost(error)
                 if loop.time() > until or not self._is_open:
                     raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
@@ -212,6 +218,10 @@ class Connections:
                 return await read(connection)
 
         return await self.patiently(deed)
+
+    def _check_read_only(self, error: BaseException) -> None:
+        if self.is_read_only and isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            raise StoreReadOnly from None
 
     def lost(self, error: BaseException) -> None:
         """Hear what a connection was lost by. A server that takes no writes is no primary any
@@ -259,6 +269,7 @@ class Connections:
             ):
                 yield connection
         except LOST as error:
+            self._check_read_only(error)
             self.lost(error)
             raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
         except BadValue as error:
@@ -288,7 +299,7 @@ class Connections:
 
     def _options(self, url: str) -> dict[str, Any]:
         options: dict[str, Any] = {"timeout": CONNECT_WITHIN}
-        if _names_several(url):
+        if _names_several(url) and not self.is_read_only:
             # Of several servers, the one that takes writes.
             options["target_session_attrs"] = "read-write"
         if self._addresses.is_pooled:
@@ -296,7 +307,7 @@ class Connections:
             # takes no settings.
             options["statement_cache_size"] = 0
         else:
-            options["server_settings"] = _SETTINGS
+            options["server_settings"] = _SETTINGS | (_READ_ONLY if self.is_read_only else {})
         return options
 
 

@@ -51,7 +51,8 @@ class PostgresGatewayStore(PostgresStore):
             self._writer.orders = TaskOrders(self._rules, self._connections, sealer)
         await self.agent_keys.refresh()
         self._changes.start()
-        self.accounting.sealer.start()
+        if not self.is_read_only:
+            self.accounting.sealer.start()
 
     async def close(self) -> None:
         """Close the store. What is not sealed yet is sealed by the next process."""

@@ -63,6 +63,13 @@ class Seals(OpenedValues):
             if not used:
                 await self._seal_all(connection, first)
 
+    async def check_keys(self, connections: Connections) -> None:
+        """Refuse a database whose keys we do not have; change nothing."""
+        await self.refresh(connections)
+        if self.key is not None and self._sealing is not None:
+            used = [id for (id,) in await connections.rows(_SQL["keys"])]
+            await asyncio.to_thread(self._sealing.ready, used)
+
     async def refresh(self, connections: Connections) -> None:
         """Learn which key is current."""
         keys = [id for (id,) in await connections.rows(_SQL["keys"])]
@@ -74,6 +81,9 @@ class Seals(OpenedValues):
         async def find(connection: Connection) -> bytes:
             async with connection.transaction():
                 found = await self._secret(connection)
+                if found is None and connections.is_read_only:
+                    # It seals what is handed out for as long as this process runs.
+                    return token_bytes(SECRET_BYTES)
                 if found is None:
                     made = token_bytes(SECRET_BYTES)
                     await self._keep_secret(connection, made, await self._current(connection))

@@ -27,17 +27,18 @@ from dragoman.stores.postgres.connections import LOST, Addresses, Connections, p
 from dragoman.stores.postgres.limits import Limits
 from dragoman.stores.postgres.operating.inspection import DatabaseInspection
 from dragoman.stores.postgres.operating.session_test import check_session
-from dragoman.stores.postgres.operating.troubles import troubles
+from dragoman.stores.postgres.operating.troubles import read_only_troubles, troubles
 from dragoman.stores.postgres.pooler_watch import PoolerWatch
 from dragoman.stores.postgres.pruning import prune
 from dragoman.stores.postgres.pushes import PushRows
 from dragoman.stores.postgres.reads import TaskReads
-from dragoman.stores.postgres.schema import check_server, latest, migrate
+from dragoman.stores.postgres.schema import check_present, check_server, latest, migrate
 from dragoman.stores.postgres.scopes import Scopes
 from dragoman.stores.postgres.seals import Seals
 from dragoman.stores.postgres.words import DatabaseWords
 from dragoman.stores.postgres.workers import GRACE, Workers
 from dragoman.stores.postgres.writer import Writer
+from dragoman.stores.refusing import RefusingWriter
 
 
 class PostgresStore(TaskReads, PushRows):
@@ -56,10 +57,16 @@ class PostgresStore(TaskReads, PushRows):
         sealing: Sealing | None = None,
         makes_folder: bool = False,
         bus: str = "",
+        is_read_only: bool = False,
     ) -> None:
         """`makes_folder`: the key file is in the user's data folder, which is ours to make. `bus`:
-        the address of NATS; empty: workers ring each other through the database."""
-        connections = Connections(addresses)
+        the address of NATS; empty: workers ring each other through the database. `is_read_only`:
+        it is no worker, and the server takes no write of its connections."""
+        if is_read_only:
+            # A pooler takes no settings, and this one is what keeps us from writing.
+            addresses = Addresses(addresses.session or addresses.url, "")
+        connections = Connections(addresses, is_read_only=is_read_only)
+        self.is_read_only = is_read_only
         super().__init__(connections, Scopes(connections))
         self._words = DatabaseWords(connections)
         self._workers = Workers(self._connections, lease, grace)
@@ -67,7 +74,10 @@ class PostgresStore(TaskReads, PushRows):
         self._pooler_watch = PoolerWatch(self._connections)
         self._seals = Seals(sealing)
         self._makes_folder = makes_folder
-        self.limits = Limits(self._connections, lambda: self._workers.number)
+        # What is counted over all replicas is written.
+        self.limits = (
+            None if is_read_only else Limits(self._connections, lambda: self._workers.number)
+        )
         self._secret = b""
 
     async def open(self) -> None:
@@ -75,6 +85,9 @@ class PostgresStore(TaskReads, PushRows):
         if self._makes_folder:
             make_data_folder()
         await self._connections.open()
+        if self.is_read_only:
+            await self._open_to_read()
+            return
         try:
             connection = await self._connections.writer()
             await check_server(connection)
@@ -86,7 +99,7 @@ class PostgresStore(TaskReads, PushRows):
         except BaseException:
             await self._connections.close()
             raise
-        self._writer = Writer(
+        self._writer: Writer | RefusingWriter = Writer(
             self._connections,
             self._scopes,
             self._workers,
@@ -96,8 +109,20 @@ class PostgresStore(TaskReads, PushRows):
         )
         self._pooler_watch.start()
 
+    async def _open_to_read(self) -> None:
+        try:
+            await check_present(await self._connections.writer())
+            await self._seals.check_keys(self._connections)
+        except BaseException:
+            await self._connections.close()
+            raise
+        self._writer = RefusingWriter()
+
     async def close(self) -> None:
         """Finish pending writes, give back what this worker holds, and disconnect."""
+        if self.is_read_only:
+            await self._connections.close()
+            return
         await self._writer.close()
         await self._pooler_watch.stop()
         await self._workers.leave()
@@ -134,6 +159,8 @@ class PostgresStore(TaskReads, PushRows):
 
     async def troubles(self) -> Sequence[StoreTrouble]:
         """Return which of database, session, standby and bus does not answer."""
+        if isinstance(self._writer, RefusingWriter):
+            return await read_only_troubles(self._connections)
         return await troubles(self._connections, self._workers, self._writer, self._bus)
 
     async def size(self) -> StoreSize:
@@ -198,6 +225,8 @@ class PostgresStore(TaskReads, PushRows):
 
     async def renew(self) -> None:
         """Give a sign of life."""
+        if self.is_read_only:
+            return
         try:
             await self._workers.renew()
         except LOST as error:
@@ -209,7 +238,7 @@ class PostgresStore(TaskReads, PushRows):
 
     async def lead(self, duty: Duty) -> bool:
         """Have a duty; it ends with this worker's life. What two must not do is fenced in SQL."""
-        return await self._workers.lead(duty)
+        return not self.is_read_only and await self._workers.lead(duty)
 
     async def workers(self) -> list[WorkerFacts]:
         """Return the workers that were not marked gone."""
@@ -217,6 +246,8 @@ class PostgresStore(TaskReads, PushRows):
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:
         """Take over tasks of dead workers; most often there are none, which one look-up tells."""
+        if self.is_read_only:
+            return []
         found = await self._rows("claimable", agent, limit)
         if not found:
             return []
@@ -250,6 +281,8 @@ class PostgresStore(TaskReads, PushRows):
 
     def ring(self, rung: Rung) -> None:
         """Tell the other workers."""
+        if self.is_read_only:
+            return
         self._bus.ring(rung)
 
     def _ring_for(self, writes: Sequence[Write], numbers: Sequence[int]) -> None:

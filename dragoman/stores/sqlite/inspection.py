@@ -183,6 +183,17 @@ def open_to_read(path: Path) -> apsw.Connection:
     return connection
 
 
+def check_schema(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file of an older release, whose schema only a writer may change."""
+    ((schema,),) = run(connection, "PRAGMA user_version")
+    if schema < migrations()[-1][0]:
+        raise ConfigError(
+            f"{path}: an older release made it; dragoman store migrate brings it to the present "
+            "schema",
+            remedy=f"dragoman store migrate --store {path}",
+        )
+
+
 def _check(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file that is none of ours, or not yet."""
     ((schema,),) = run(connection, "PRAGMA user_version")

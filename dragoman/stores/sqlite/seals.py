@@ -55,6 +55,11 @@ class Seals(OpenedValues):
         if was_clear:
             _scrub(connection)
 
+    def check_keys(self, connection: apsw.Connection) -> None:
+        """Refuse a file whose keys we do not have; change nothing."""
+        if (used := keys_of(connection)) and self._sealing is not None:
+            self._sealing.ready(used)
+
     def _seal_all(self, connection: apsw.Connection, key: bytes) -> bool:
         """Seal what an earlier release kept in clear; tell whether there was anything."""
         run(connection, _SQL["add_key"], (key,))

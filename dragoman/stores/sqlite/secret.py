@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from secrets import token_bytes
 
+from dragoman.stores.sealed_values import SECRET_BYTES
+from dragoman.stores.sqlite.inspection import open_to_read
 from dragoman.stores.sqlite.schema import connect
 from dragoman.stores.sqlite.seals import Seals
 
@@ -11,8 +14,11 @@ from dragoman.stores.sqlite.seals import Seals
 class StoreSecret:
     """What the store seals with what it hands out, once it is in memory."""
 
-    def __init__(self, path: Path, seals: Seals, synchronous: str) -> None:
+    def __init__(
+        self, path: Path, seals: Seals, synchronous: str, *, is_read_only: bool = False
+    ) -> None:
         self._path = path
+        self._is_read_only = is_read_only
         self._seals = seals
         self._synchronous = synchronous
         self.value = b""
@@ -36,6 +42,11 @@ class StoreSecret:
 
     def _find(self) -> None:
         # A connection of its own: this runs in a thread.
+        if self._is_read_only:
+            with contextlib.closing(open_to_read(self._path)) as connection:
+                # One that was never made seals what is handed out for as long as this process runs.
+                self.value = self._seals.secret(connection) or token_bytes(SECRET_BYTES)
+            return
         with contextlib.closing(connect(str(self._path), self._synchronous)) as connection:
             self.value = self._seals.secret(connection) or self._seals.make_secret(connection)
 

@@ -39,12 +39,13 @@ from dragoman.stores.interface import (
     write,
 )
 from dragoman.stores.interface.inspection import WorkerFacts
+from dragoman.stores.refusing import RefusingWriter
 from dragoman.stores.sqlite.files.generations import Generations, check_log, has_log
 from dragoman.stores.sqlite.files.guard import FileGuard
 from dragoman.stores.sqlite.files.leftovers import check_leftovers, is_served_without_log
 from dragoman.stores.sqlite.files.opening import absolute, check_writable, explaining, without_log
 from dragoman.stores.sqlite.files.watch import FileWatch, Loss, StoreFilePart
-from dragoman.stores.sqlite.inspection import Inspection
+from dragoman.stores.sqlite.inspection import Inspection, check_schema, open_to_read
 from dragoman.stores.sqlite.pruning import prune
 from dragoman.stores.sqlite.pushes import Pushes
 from dragoman.stores.sqlite.reads import FileReads
@@ -103,17 +104,20 @@ class SQLiteStore(FileReads):
         orders: TaskOrderWrites | None = None,
         makes_folder: bool = False,
         is_new: bool = False,
+        is_read_only: bool = False,
     ) -> None:
         """`makes_folder`: it is in the user's data folder, which is ours to make. `is_new`: the
-        operator wants an empty store where one was that is gone."""
+        operator wants an empty store where one was that is gone. `is_read_only`: it is no worker of
+        the file, and has no connection that could write."""
         super().__init__(queries())
         self.path = absolute(path)
         self._makes_folder = makes_folder
         self._is_new = is_new
+        self.is_read_only = is_read_only
         self._orders = orders
         self._synchronous = synchronous
         self._seals = Seals(sealing)
-        self._secret = StoreSecret(self.path, self._seals, synchronous)
+        self._secret = StoreSecret(self.path, self._seals, synchronous, is_read_only=is_read_only)
         self._words = FileWords(self, self._sql, self._head)
         self.worker = 0
         self.knows_all = False
@@ -133,7 +137,7 @@ class SQLiteStore(FileReads):
     async def open(self) -> None:
         """Create or migrate the file and become one of its workers."""
         with explaining(self.path):
-            await self._open()
+            await (self._open_to_read() if self.is_read_only else self._open())
 
     async def _open(self) -> None:
         await self._check_files()
@@ -158,7 +162,7 @@ class SQLiteStore(FileReads):
             self._workers.close()
             connection.close()
             raise
-        self._writer = Writer(connection, self.worker, self._seals)
+        self._writer: Writer | RefusingWriter = Writer(connection, self.worker, self._seals)
         self._writer.orders = self._orders
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
@@ -177,6 +181,39 @@ class SQLiteStore(FileReads):
         loop = asyncio.get_running_loop()
         self._chores.append(loop.create_task(self._watch_peers()))
         self._chores.append(loop.create_task(self._prepare_soon()))
+
+    async def _open_to_read(self) -> None:
+        self._reader = open_to_read(self.path)
+        try:
+            check_schema(self._reader, self.path)
+            self._seals.check_keys(self._reader)
+            self._scans = open_to_read(self.path)
+        except BaseException:
+            self._reader.close()
+            raise
+        self._writer = RefusingWriter()
+        self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
+        self._execute = executor(self._reader)
+        self._pushes = Pushes(
+            self._reader, self._sql, self._part, self._do, self.worker, self._seals, self.prepare
+        )
+        self._chores.append(asyncio.get_running_loop().create_task(self._watch_writers()))
+
+    async def _watch_writers(self) -> None:
+        """Ring for what other processes wrote."""
+        seen = None
+        while True:
+            ((version,),) = run(self._reader, "PRAGMA data_version")
+            if version != seen:
+                seen = version
+                self._ring()
+            await asyncio.sleep(_LOOK_ALONE)
+
+    async def _close_read_only(self) -> None:
+        await self._secret.close()
+        await asyncio.to_thread(self._scanner.shutdown)
+        self._reader.close()
+        self._scans.close()
 
     async def _check_files(self) -> None:
         """Refuse a place where no store can be, or where another one was, before SQLite touches
@@ -248,6 +285,9 @@ class SQLiteStore(FileReads):
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         self._chores.clear()
+        if self.is_read_only:
+            await self._close_read_only()
+            return
         await self._guard.close()
         await self._secret.close()
         # If the disk does not take it, others find out by our locks.
@@ -318,6 +358,8 @@ class SQLiteStore(FileReads):
     async def renew(self) -> None:
         """Prolong our lease, reap dead workers, and notice when no other is left, or when the file
         is lost."""
+        if self.is_read_only:
+            return
         await self._guard.check(is_alone=self.knows_all)
         try:
             if self.knows_all and not self._is_listed():
@@ -362,6 +404,8 @@ class SQLiteStore(FileReads):
 
     async def lead(self, duty: Duty) -> bool:
         """Have a duty unless another worker that lives has it."""
+        if self.is_read_only:
+            return False
         leader = self._workers.leader(self._reader, duty)
         if leader:
             return leader == self.worker
@@ -413,7 +457,7 @@ class SQLiteStore(FileReads):
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:
         """Take over tasks of dead workers; most often there are none, which one look-up tells."""
-        if not self._rows("abandoned", {"agent": agent, "limit": 1}):
+        if self.is_read_only or not self._rows("abandoned", {"agent": agent, "limit": 1}):
             return []
         claimed: list[Row] = []
         # Workers that died with more than one task under way.

@@ -209,3 +209,20 @@ async def test_a_server_without_an_audit_log_has_an_empty_one() -> None:
     async with operator_site(audit="off") as site:
         assert (await site.read("/audit"))["items"] == []
         assert (await site.read("/audit/chain"))["isValid"]
+
+
+async def test_a_tool_elsewhere_reads_the_store_and_no_path_of_a_receiver(tmp_path: Path) -> None:
+    async with operator_site(location=str(tmp_path / "tasks.db"), push=False) as site:
+        await given_up(site, 2)
+        for read in ("health.pushes", "health.letters"):
+            found = await site.post("/inspection", {"read": read})
+            assert found.status_code == 200 and len(found.json()["value"]) == 2
+            assert "hush" not in found.text and "https://example.com" in found.text
+        for wrong in ({"read": "tasks.prune"}, {"read": "tasks.find", "arguments": {"x": 1}}):
+            assert (await site.post("/inspection", wrong)).status_code == 400
+
+
+async def test_what_is_in_the_memory_of_a_server_alone_is_not_inspected() -> None:
+    async with operator_site() as site:
+        refused = await site.post("/inspection", {"read": "health.letters"})
+        assert refused.status_code == 400 and "memory" in refused.text

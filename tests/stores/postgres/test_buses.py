@@ -41,7 +41,10 @@ async def pair(
 ) -> tuple[PostgresStore, PostgresStore]:
     """Two workers on either bus."""
     bus = "" if request.param == "notify" else request.getfixturevalue("nats").url
-    return await opener.open(bus=bus), await opener.open(bus=bus)
+    one, other = await opener.open(bus=bus), await opener.open(bus=bus)
+    # On a busy machine a store is open before its bus is, and such a ring may be lost.
+    await eventually(lambda: not one._bus.trouble and not other._bus.trouble)
+    return one, other
 
 
 class Ear:

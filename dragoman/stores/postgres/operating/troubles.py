@@ -32,6 +32,16 @@ async def troubles(
     return found
 
 
+async def read_only_troubles(connections: Connections) -> Sequence[StoreTrouble]:
+    """Return what does not work for a process that only reads."""
+    try:
+        async with asyncio.timeout(_ANSWER_WITHIN):
+            await connections.rows("SELECT 1")
+    except (*LOST, ServerError, StoreUnavailable):
+        return [StoreTrouble("database", "the database does not answer", is_serious=True)]
+    return []
+
+
 async def _of_the_database(connections: Connections, workers: Workers) -> StoreTrouble:
     try:
         async with asyncio.timeout(_ANSWER_WITHIN):
