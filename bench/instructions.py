@@ -144,7 +144,7 @@ class Caller:
         # Not at the top: the gateway is counted as one that has not loaded it.
         import grpc
 
-        from .grpc import SEND, STREAM, request
+        from .grpc.comparison import SEND, STREAM, request
 
         def stream(chunks: int) -> None:
             events = list(streaming(request(f"{chunks} 20", "chunks"), timeout=_WITHIN))

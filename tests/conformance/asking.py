@@ -1,19 +1,27 @@
-"""How a conformance suite asks, by raw HTTP with no library between, and the agent that it asks."""
+"""How a conformance suite asks, by raw HTTP or by grpcio with no library of A2A between, and the
+agent that it asks."""
 
 import asyncio
 import importlib.util
 import itertools
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
+import grpc.aio
 import httpx
 import pytest
 from harness.processes import ROOT
+from harness.rpcs import rpcs_to
 
 from dragoman import Agent
+from dragoman.dialects.errors import ERROR_INFO
+from dragoman.transports.grpc import tables
+from dragoman.transports.grpc.plain_values import shape_of
+from dragoman.transports.grpc.statuses import DETAILS
 
 TIMEOUT = 30.0
 _numbers = itertools.count(1)
@@ -90,12 +98,77 @@ class Wire:
         async with sent as response:
             yield response
 
+    async def events(self, method: str, params: Any) -> AsyncGenerator[Any]:
+        """Yield the events of a stream as they come."""
+        async with self.asking(method, params) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    found = json.loads(line[6:])
+                    yield found.get("result", found)
+
     async def send(self, what: str, **more: Any) -> Answer:
         """Send a message whose id and text both begin with what the agent is to do."""
         configuration = (
             {"configuration": more.pop("configuration")} if "configuration" in more else {}
         )
         return await self.ask("SendMessage", {"message": message(what, **more)} | configuration)
+
+
+class GrpcWire(Wire):
+    """An address at which 1.0 is spoken over gRPC. What its path leads to is a tenant there."""
+
+    async def ask(self, method: str, params: Any, **headers: str) -> Answer:
+        try:
+            found = [one async for one in self._rpc(method, params, headers)]
+        except grpc.aio.AioRpcError as error:
+            about = {"status": _STATUSES.get(error.code().name, 500), "headers": _HEADERS}
+            return Answer(**about, body=error.details(), reason=_reason(error), code=-1)
+        if tables.V1_0.rpcs[method].operation.streams:
+            return Answer(200, _HEADERS, found, events=found)
+        (result,) = found
+        if method == "ListTasks":
+            # Protobuf has no other way to say that a text is empty.
+            result.setdefault("nextPageToken", "")
+        return Answer(200, _HEADERS, result, result=result)
+
+    async def events(self, method: str, params: Any) -> AsyncGenerator[Any]:
+        async for one in self._rpc(method, params, {}):
+            yield one
+
+    async def _rpc(
+        self, method: str, params: Any, headers: Mapping[str, str]
+    ) -> AsyncGenerator[Any]:
+        url = urlsplit(self.base)
+        tenant = {"tenant": url.path.strip("/")} if url.path.strip("/") else {}
+        given = {"a2a-version": self.version} | {
+            name.replace("_", "-").lower(): value for name, value in headers.items()
+        }
+        rpc = tables.V1_0.rpcs[method]
+        async with rpcs_to(url.netloc) as rpcs:
+            reply = shape_of(tables.V1_0, rpc.reply)
+            async for data in rpcs.stream(method, {**params, **tenant}, [*given.items()], TIMEOUT):
+                yield reply.decode(data)
+
+
+_HEADERS = httpx.Headers({"content-type": "application/grpc"})
+_STATUSES = {"INVALID_ARGUMENT": 400, "FAILED_PRECONDITION": 400, "UNAUTHENTICATED": 401}
+BINDINGS: dict[str, type[Wire]] = {"jsonrpc": Wire, "rest": Wire, "grpc": GrpcWire}
+
+
+def wire_to(http: httpx.AsyncClient, base: str, binding: str) -> Wire:
+    """Return what speaks 1.0 over a binding."""
+    return BINDINGS[binding](http, base, binding)
+
+
+def _reason(error: grpc.aio.AioRpcError) -> str:
+    """Return the reason that the details of a status have."""
+    trailers: Any = error.trailing_metadata() or ()
+    details = next((value for key, value in trailers if key == DETAILS), b"")
+    status: Any = shape_of(tables.STATUS, "Status").parse(details)
+    (info,) = [one.value for one in status.details if one.type_url == ERROR_INFO]
+    found = shape_of(tables.STATUS, "ErrorInfo").decode(info)
+    assert found["domain"] == "a2a-protocol.org"
+    return found["reason"]
 
 
 def message(what: str, **more: Any) -> dict[str, Any]:
@@ -130,14 +203,10 @@ async def canceled_when_seen(
 
     async def follow(wire: Wire) -> list[Any]:
         events: list[Any] = []
-        async with wire.asking(subscribe, {"id": task}) as response:
-            async for line in response.aiter_lines():
-                if not line.startswith("data: "):
-                    continue
-                found = json.loads(line[6:])
-                events.append(found.get("result", found))
-                if len(events) == 1 and await waiting.wait() == 0:
-                    assert (await wire.ask(cancel, {"id": task})).code is None
+        async for one in wire.events(subscribe, {"id": task}):
+            events.append(one)
+            if len(events) == 1 and await waiting.wait() == 0:
+                assert (await wire.ask(cancel, {"id": task})).code is None
         return events
 
     async with asyncio.timeout(TIMEOUT):

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from harness.serving import serving
 
-from tests.conformance.asking import TIMEOUT, Wire, conformance_agent
+from tests.conformance.asking import BINDINGS, TIMEOUT, Wire, conformance_agent, wire_to
 from tests.gateway.gateway_site import gateway
 
 PLACES = ("server", "gateway")
@@ -20,7 +20,7 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
     with pytest.MonkeyPatch.context() as patch:
         agent = conformance_agent(patch, stream_seconds="30")
     folder: Path = tmp_path_factory.mktemp("conformance")
-    settings: dict[str, Any] = {"allow_private": True}
+    settings: dict[str, Any] = {"allow_private": True, "transport": ",".join(BINDINGS)}
     async with serving(agent, **settings) as site, gateway(folder, **settings) as gate:
         registered = await gate.register(site.url, name="conformance")
         yield {"server": site.url, "gateway": gate.at(registered)}
@@ -42,7 +42,7 @@ def base(place: str, addresses: dict[str, str]) -> str:
     return addresses[place]
 
 
-@pytest.fixture(params=["jsonrpc", "rest"])
+@pytest.fixture(params=[*BINDINGS])
 def wire(request: pytest.FixtureRequest, base: str, http: httpx.AsyncClient) -> Wire:
     """What 1.0 speaks."""
-    return Wire(http, base, request.param)
+    return wire_to(http, base, request.param)

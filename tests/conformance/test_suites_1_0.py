@@ -1,13 +1,22 @@
 """What the public suite for 1.0 rightly demands: of a server, and through a gateway."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from harness.serving import serving
 
 from dragoman import Agent
-from tests.conformance.asking import Wire, answer, canceled_when_seen, conformance_agent, message
+from tests.conformance.asking import (
+    BINDINGS,
+    Wire,
+    answer,
+    canceled_when_seen,
+    conformance_agent,
+    message,
+    wire_to,
+)
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 HOOK = "http://127.0.0.1:9/hook"
@@ -48,9 +57,9 @@ async def test_a_media_type_that_the_card_does_not_name_is_refused(http: httpx.A
         return text
 
     part = {"raw": "dGNr", "mediaType": "application/x-unsupported-tck-type"}
-    async with serving(agent) as site:
-        for binding in ("jsonrpc", "rest"):
-            refused = await Wire(http, site.url, binding).send("read", parts=[part])
+    async with serving(agent, transport=",".join(BINDINGS)) as site:
+        for binding in BINDINGS:
+            refused = await wire_to(http, site.url, binding).send("read", parts=[part])
             assert refused.reason == "CONTENT_TYPE_NOT_SUPPORTED"
 
 
@@ -78,11 +87,11 @@ async def test_chunks_are_appended_and_the_last_says_so(wire: Wire) -> None:
     assert chunks[-1]["lastChunk"] is True
 
 
-@pytest.mark.parametrize("binding", ["jsonrpc", "rest"])
+@pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_message_without_a_task_is_all_there_is_in_a_stream(
     binding: str, addresses: dict[str, str], http: httpx.AsyncClient
 ) -> None:
-    wire = Wire(http, addresses["server"], binding)
+    wire = wire_to(http, addresses["server"], binding)
     said = {"message": message("tck-message-response")}
     streamed = await wire.ask("SendStreamingMessage", said)
     assert [list(one) for one in streamed.events] == [["message"]]
@@ -212,13 +221,16 @@ async def test_the_extended_card_is_for_known_callers(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = conformance_agent(monkeypatch, extended="on")
-    async with serving(agent, auth_token="a-token-of-the-suite") as site:
-        wire = Wire(http, site.url)
-        assert (await wire.ask("GetExtendedAgentCard", {})).status == 401
-        shown = await wire.ask(
-            "GetExtendedAgentCard", {}, Authorization="Bearer a-token-of-the-suite"
-        )
-        assert "secret" in str(shown.result)
+    async with serving(
+        agent, auth_token="a-token-of-the-suite", transport=",".join(BINDINGS)
+    ) as site:
+        for binding in BINDINGS:
+            wire = wire_to(http, site.url, binding)
+            assert (await wire.ask("GetExtendedAgentCard", {})).status == 401
+            shown = await wire.ask(
+                "GetExtendedAgentCard", {}, Authorization="Bearer a-token-of-the-suite"
+            )
+            assert "secret" in str(shown.result)
 
 
 @pytest.mark.parametrize(
@@ -262,8 +274,11 @@ async def test_a_card_can_be_cached(base: str, http: httpx.AsyncClient) -> None:
     shown = await http.get(f"{base}/.well-known/agent-card.json")
     assert "max-age" in shown.headers["cache-control"]
     assert shown.headers["etag"] and shown.headers["last-modified"]
-    names = {one["protocolBinding"] for one in shown.json()["supportedInterfaces"]}
-    assert names == {"JSONRPC", "HTTP+JSON"}
+    offered = shown.json()["supportedInterfaces"]
+    assert {one["protocolBinding"] for one in offered} == {"JSONRPC", "HTTP+JSON", "GRPC"}
+    # Of gRPC the place alone, without a scheme.
+    (place,) = {one["url"] for one in offered if one["protocolBinding"] == "GRPC"}
+    assert place == urlsplit(base).netloc
 
 
 CARD_1_0 = set(
@@ -296,9 +311,9 @@ async def test_what_is_off_is_refused(
     off: str, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = conformance_agent(monkeypatch, streaming="off" if off == "streaming" else "on")
-    async with serving(agent, push=off != "push") as site:
-        for binding in ("jsonrpc", "rest"):
-            wire = Wire(http, site.url, binding)
+    async with serving(agent, push=off != "push", transport=",".join(BINDINGS)) as site:
+        for binding in BINDINGS:
+            wire = wire_to(http, site.url, binding)
             if off == "streaming":
                 said = {"message": message("tck-stream-001")}
                 refused = await wire.ask("SendStreamingMessage", said)
@@ -314,9 +329,9 @@ async def test_a_required_extension_has_to_be_asked_for(
 ) -> None:
     uri = "urn:a2a:tck:required-extension"
     agent = conformance_agent(monkeypatch, required_extension=uri)
-    async with serving(agent) as site:
-        for binding in ("jsonrpc", "rest"):
-            wire = Wire(http, site.url, binding)
+    async with serving(agent, transport=",".join(BINDINGS)) as site:
+        for binding in BINDINGS:
+            wire = wire_to(http, site.url, binding)
             said = {"message": message("tck-complete-task")}
             assert (await wire.ask("SendMessage", said)).reason == "EXTENSION_SUPPORT_REQUIRED"
             assert "task" in (await wire.ask("SendMessage", said, A2A_Extensions=uri)).result

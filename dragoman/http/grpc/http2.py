@@ -241,10 +241,7 @@ class Http2Connection(ServedConnection):
             self.transport.abort()
             return
         self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
-        if self._is_paused and self.transport.get_write_buffer_size() > _MOST_UNTAKEN:
-            # It asks and does not read.
-            self.transport.abort()
-        elif not self._is_greeted and now - self._began_at > HANDSHAKE_SECONDS:
+        if not self._is_greeted and now - self._began_at > HANDSHAKE_SECONDS:
             self._fail(frames.PROTOCOL_ERROR)
         elif self._block_of and now - self._block_began > HEAD_SECONDS:
             self._fail(frames.ENHANCE_YOUR_CALM)
@@ -358,6 +355,11 @@ class Http2Connection(ServedConnection):
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
 
     def _on_block(self, id: int, block: bytes, *, ends: bool) -> None:
+        if self._is_paused and self.transport.get_write_buffer_size() > _MOST_UNTAKEN:
+            # It asks and does not read: windows do not bound headers, of which refusals consist.
+            self._is_over = True
+            self.transport.abort()
+            return
         if len(block) > MOST_BYTES:
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
         if len(block) > _CHEAP_BLOCK:

@@ -1,6 +1,7 @@
 """HTTP/2 of our own: what a caller may make a server do in vain, and readers that stop reading."""
 
 import asyncio
+import itertools
 import struct
 from collections.abc import Iterator
 
@@ -22,7 +23,7 @@ from harness.frames import (
 )
 from harness.rpcs import message, rpcs_to, talking
 from harness.serving import serving
-from harness.waiting import eventually
+from harness.waiting import eventually, within
 
 from dragoman import Agent
 from dragoman.http.grpc import http2, penalties, streams
@@ -277,6 +278,24 @@ def whole(data: bytes) -> list[bytes]:
     return found
 
 
+async def test_a_caller_that_asks_and_does_not_read_is_cut_off(server: ServerProcess) -> None:
+    async with rpcs_to(f"127.0.0.1:{server.port}") as rpcs:
+        await rpcs.call("ListTasks", {})
+    before = server.memory() or 0
+    _, writer = await greeted(server.port)
+    writer.transport.set_write_buffer_limits(0)
+    # What is refused is answered with headers alone, which no window bounds.
+    asked = itertools.count(1, 2)
+    with pytest.raises(ConnectionError):
+        for _ in range(400):
+            refused = [frame(HEADERS, 5, next(asked), head("NoSuchRpc")) for _ in range(250)]
+            writer.write(b"".join(refused))
+            await within(writer.drain())
+            # The reader of this end is not asked for anything, and stops by itself.
+    assert (server.memory() or 0) - before < 16 * MEGABYTE
+    writer.close()
+
+
 # Callers that are late
 
 
@@ -298,6 +317,15 @@ LATE = {
     "another rpc": ("IDLE_SECONDS", SETTINGS, GOAWAY),
     "the answer to a ping": ("_ANSWER_WITHIN", SETTINGS, PING),
 }
+
+
+async def test_a_deadline_ends_an_rpc_whose_caller_does_not(server: ServerProcess) -> None:
+    reader, writer = await greeted(server.port)
+    writer.write(asking(1, "hold", "late-deadline", STREAM, grpc_timeout="300m"))
+    while (one := await next_frame(reader)).kind != HEADERS or not one.flags & 1:
+        pass
+    assert b"grpc-status\x014" in one.body
+    writer.close()
 
 
 @pytest.mark.parametrize("what", LATE)

@@ -22,15 +22,15 @@ from typing import Any
 
 import uvloop
 
+from bench import wire
+from bench.calls import Calls, call
+from bench.servers import HERE, START_LIMIT, UVICORN, answers, free_port
 from dragoman.testing.processes import ServerProcess
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
 from proof.environments import python_with
 
-from . import wire
-from .calls import Calls, call
-from .rpcs import RpcConnection, messages
-from .servers import HERE, START_LIMIT, UVICORN, answers, free_port
+from .connection import RpcConnection, messages
 
 CALLS, STREAMS, CHUNKS = 64, 200, 50
 SEND = f"/{tables.V1_0.service}/SendMessage"
@@ -226,7 +226,3 @@ def main(words: list[str]) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(chosen.rounds, chosen.seconds))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""`python -m bench.floods`: what a caller of gRPC sees while another abuses HTTP/2.
+"""`python -m bench.grpc.floods`: what a caller of gRPC sees while another abuses HTTP/2.
 
 One caller makes one blocking send after the other. Rounds in which nothing else happens alternate
 with rounds in which another process floods the server over several connections, and connects again
@@ -19,13 +19,13 @@ from statistics import median
 
 import uvloop
 
+from bench.servers import free_port
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.front import PREFACE
 from dragoman.http.grpc.header_blocks import written
 
-from .grpc import SEND, ready, request, serving
-from .rpcs import RpcConnection, request_head
-from .servers import free_port
+from .comparison import SEND, ready, request, serving
+from .connection import RpcConnection, request_head
 
 # What neighbours of a flood may wait, and what memory it may take.
 MOST_TIMES = 2.0
@@ -120,7 +120,14 @@ async def run(rounds: int, seconds: float, chosen: list[str]) -> bool:
                 times: list[float] = []
                 quiet = await latency(port, seconds)
                 for _ in range(rounds):
-                    command = [sys.executable, "-m", "bench.floods", "--flood", name, str(port)]
+                    command = [
+                        sys.executable,
+                        "-m",
+                        "bench.grpc.floods",
+                        "--flood",
+                        name,
+                        str(port),
+                    ]
                     with subprocess.Popen(command) as flooding:
                         # The floods are made first.
                         await asyncio.sleep(0.5)
@@ -139,7 +146,7 @@ async def run(rounds: int, seconds: float, chosen: list[str]) -> bool:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.floods", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.grpc.floods", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--only", choices=FLOODS, action="append")

@@ -1,0 +1,1 @@
+"""gRPC: beside another server, and under floods. Begin with `comparison.py`."""
