@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from harness import spreading
+from harness import nursery, spreading
 from harness.databases import Databases
 
 # Hooks of pytest that are written elsewhere.
@@ -195,9 +195,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of garbage collection: half a million objects that stay to the
     end. Looking through them again and again took a third of the processor's time."""
+    if spreading.number_of_processes(session.config) > 1 and not session.config.option.collectonly:
+        nursery.start()
     gc.collect()
     gc.freeze()
 
