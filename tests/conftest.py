@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from harness import spreading
+from harness import nursery, spreading
 from harness.databases import Databases
 
 # Hooks of pytest that are written elsewhere.
@@ -64,7 +64,9 @@ LONG = (
     "cli/serving/test_serve.py",
     "replicas/test_rolling.py",
     "crash/test_deadly_tasks.py",
-    "gateway/test_malformed.py",
+    "typed/test_authors.py",
+    "console/test_hostile.py",
+    "console/test_pages.py",
     "gateway/api/test_api_schemathesis.py",
     "peers/test_client_against_peers.py",
     "peers/test_frameworks_as_agents.py",
@@ -77,10 +79,14 @@ LONG = (
     "replicas/test_killed.py",
     "gateway/money/test_no_credit.py",
     "client/streams/test_cuts.py",
+    "cli/serving/test_workers.py",
+    "crash/test_kill.py",
+    "deploy/test_chart.py",
+    "console/test_operating.py",
+    "console/test_faults.py",
     "replicas/test_upgrade.py",
     "stores/postgres/test_errors.py",
     "conformance/test_suites_1_0.py",
-    "stores/test_migrations.py",
     "cli/requirements/test_transport.py",
     "conformance/test_suites_0_x.py",
     "matrix/test_matrix.py",
@@ -115,13 +121,19 @@ LONG = (
     "engine/test_sharing.py",
     "server/process/test_loop_watch.py",
     "stores/postgres/test_buses.py",
-    "gateway/translator/test_example.py",
     "testing/test_scripted_agent.py",
     "engine/running/test_taking_over.py",
     "stores/postgres/test_schema.py",
     "crash/test_lost_store.py",
     "stores/postgres/test_gateway_promises.py",
     "corpus/test_corpus.py",
+    "gateway/money/test_orders.py",
+    "gateway/rollouts/test_rollouts.py",
+    "engine/test_sending.py",
+    "engine/running/test_worker.py",
+    "deploy/test_monitoring.py",
+    "cli/serving/test_init.py",
+    "cli/test_next_command.py",
     "push/test_sender.py",
     "stores/postgres/test_leases.py",
     "client/test_hostile.py",
@@ -195,9 +207,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected out of garbage collection: half a million objects that stay to the
     end. Looking through them again and again took a third of the processor's time."""
+    if spreading.number_of_processes(session.config) > 1 and not session.config.option.collectonly:
+        nursery.start()
     gc.collect()
     gc.freeze()
 

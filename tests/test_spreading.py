@@ -1,5 +1,6 @@
 """Tests on several processes: each runs once, and its report is as of one process."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,9 @@ def test_a_failure_is_shown_with_what_was_printed(tmp_path: Path) -> None:
     assert code == 1
     assert "assert 1 == 2" in said and "before it failed" in said and "said 3" not in said
     assert "1 failed, 20 passed" in said
+    # `./dev test` runs again what this names.
+    cache = tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    assert list(json.loads(cache.read_text())) == ["test_fails.py::test_that_fails"]
 
 
 def test_the_first_failure_ends_a_run_that_asks_for_it(tmp_path: Path) -> None:

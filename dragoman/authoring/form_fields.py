@@ -9,6 +9,7 @@ as the agent will check it (`authoring/forms.py`), except for patterns that coul
 import datetime
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -133,6 +134,11 @@ class _Form:
         # The schema of each field, by its key.
         self._schemas: dict[str, Schema] = {}
 
+    @cached_property
+    def _checked(self) -> Schema:
+        """What values are held against; made once for all fields, because it can be large."""
+        return _without_patterns(self._root)
+
     def drawn(self, value: Any) -> Field:
         """Return the fields with a value."""
         return self._field(self._root, ROOT, "", value, None, required=True, depth=0)
@@ -143,7 +149,7 @@ class _Form:
 
     def problem(self, value: Any) -> str:
         """Say why a value does not fit the whole schema; empty: it does."""
-        return _problem(value, self._root, self._root)
+        return _problem(value, self._checked, self._checked)
 
     def _field(
         self,
@@ -256,7 +262,7 @@ class _Form:
 
     def _check(self, field: Field, value: Any, without: str = "") -> None:
         schema = {name: rule for name, rule in self._schemas[field.key].items() if name != without}
-        if problem := _problem(value, schema, self._root):
+        if problem := _problem(value, _without_patterns(schema), self._checked):
             raise Unfit(problem)
         if isinstance(value, str) and not _matches(field.pattern, value):
             raise Unfit(f"must look like {field.pattern}")
@@ -331,7 +337,7 @@ class _Form:
 
 def _problem(value: Any, schema: Schema, root: Schema) -> str:
     try:
-        check(value, _without_patterns(schema), _without_patterns(root))
+        check(value, schema, root)
     except Unfit as error:
         return str(error).removeprefix("$ ").removeprefix("$.")
     except _BROKEN:

@@ -11,9 +11,10 @@ import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from dragoman.errors import ConfigError
 from dragoman.testing import watchdog
@@ -45,13 +46,15 @@ class ServerProcess:
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: int = subprocess.DEVNULL,
+        popen: Callable[..., Any] = subprocess.Popen,
     ) -> None:
-        """Start it. Its standard error is appended to `log`; without one it goes to ours."""
+        """Start it. Its standard error is appended to `log`; without one it goes to ours. `popen`
+        starts it in another way, from what `subprocess.Popen` is given."""
         self.url = ""
         self._command = [str(word) for word in command]
         self._log = log
         with contextlib.nullcontext() if log is None else open(log, "ab") as stderr:
-            self.process = subprocess.Popen(
+            self.process: subprocess.Popen[str] = popen(
                 self._command,
                 cwd=cwd,
                 env=clean_environment() if environment is None else dict(environment),

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 def begins(name):
     with (HERE / "begun").open("a") as file:
-        file.write(f"{name}\\n")
+        file.write(f"{name} {os.getpid()}\\n")
 
 @agent.skill
 async def deadly(text: str, turn: Turn) -> str:
@@ -65,9 +65,11 @@ class Place:
     def touch(self, name: str) -> None:
         (self.folder / name).touch()
 
-    def begun(self) -> set[str]:
+    def begun(self) -> dict[str, str]:
+        """Return what has begun, and in which process."""
         file = self.folder / "begun"
-        return set(file.read_text().split()) if file.exists() else set()
+        lines = file.read_text().splitlines() if file.exists() else []
+        return dict(line.split(" ", 1) for line in lines)
 
     async def send(self, site: Site, name: str, text: str) -> None:
         more = {"metadata": {"skillId": name}, "configuration": {"returnImmediately": True}}
@@ -77,17 +79,19 @@ class Place:
         return (await site.task(self.tasks[name]))["status"]
 
     async def both_begin(self) -> None:
-        await eventually(lambda: self.begun() == {"steady", "deadly"})
+        await eventually(lambda: self.begun().keys() == {"steady", "deadly"})
 
     async def turn_of_the_deadly(self, site: Site) -> bool:
         """Wait until the deadly one is under way; false: it has failed."""
         for _ in range(int(WITHIN / LOOK)):
             if (await self.status(site, "deadly"))["state"] == "TASK_STATE_FAILED":
                 return False
-            assert len(self.begun()) < 2 or (self.folder / "end").exists(), "not one at a time"
-            if "deadly" in self.begun():
+            begun = self.begun()
+            is_alone = len(set(begun.values())) == len(begun) or (self.folder / "end").exists()
+            assert is_alone, "not one at a time in a process"
+            if "deadly" in begun:
                 return True
-            if "steady" in self.begun():
+            if "steady" in begun:
                 # It is alone: once it has ended, the other has its turn.
                 self.touch("end")
             await asyncio.sleep(LOOK)

@@ -13,6 +13,7 @@ from harness.nursery import ROOT
 from harness.waiting import WAIT
 
 START_WITHIN = 60.0
+AS_MODULE = ("-m", "dragoman")
 _numbers = itertools.count(1)
 
 
@@ -21,14 +22,19 @@ def running(
     *arguments: str | Path,
     cwd: Path,
     env: Mapping[str, str] | None = None,
-    command: tuple[str, ...] = ("-m", "dragoman"),
+    command: tuple[str, ...] = (),
 ) -> Generator[ServerProcess]:
-    """Run `dragoman` with arguments in a folder that also holds its data."""
+    """Run `dragoman` with arguments in a folder that also holds its data.
+
+    It need not load itself first; where a test looks at what a process has loaded, or needs
+    another program, `command` is what Python is given.
+    """
     with ServerProcess(
-        [sys.executable, *command, *arguments],
+        [sys.executable, *(command or AS_MODULE), *arguments],
         log=cwd / f"log-{next(_numbers)}",
         cwd=cwd,
         environment=environment(cwd) | dict(env or {}),
+        popen=subprocess.Popen if command else nursery.server,
     ) as process:
         yield process
 

@@ -14,6 +14,7 @@ from itertools import groupby
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -183,11 +184,7 @@ def _run_files(
     """Run what another has left, then files until there are none; this is a process of its own."""
     config = session.config
     random.seed()
-    # Two processes must not share a file that what they print is kept in.
-    capture = _plugin(config, "capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()
-    capture.suspend_global_capture()
+    _print_elsewhere(config)
     folders = _folders(config)
     folders._basetemp = folders.mktemp(f"process-{number}", numbered=False)
     config.pluginmanager.unregister(name="terminalreporter")
@@ -213,6 +210,16 @@ def _items(
         file = int.from_bytes(number)
         line.send(("file", file))
         yield from files[file]
+
+
+def _print_elsewhere(config: pytest.Config) -> None:
+    """Give this process files of its own for what its tests print. The old ones stay open under
+    their names: what was imported may hold `sys.stderr` as it was then."""
+    if config.option.capture == "fd":
+        capturing = _plugin(config, "capturemanager")._global_capturing
+        for stream in (capturing.out, capturing.err):
+            with TemporaryFile(buffering=0) as file:
+                os.dup2(file.fileno(), stream.tmpfile.fileno(), inheritable=False)
 
 
 def _plugin(config: pytest.Config, name: str) -> Any:

@@ -51,7 +51,7 @@ def at(minute: int) -> str:
 
 def test_what_is_lost_doubled_foreign_or_unfinished_is_found() -> None:
     good = [task(f"s0 {at(n)}") for n in (5, 6, 7)]
-    # One that is due after the end may be there.
+    # One that is due after the end may be there, and under way.
     whole = [*good, task("post 1"), task(f"s0 {at(8)} edit 3")]
 
     def violations(tasks: list[Stored]) -> dict[str, int]:
@@ -62,6 +62,9 @@ def test_what_is_lost_doubled_foreign_or_unfinished_is_found() -> None:
         return {kind: count for kind in kinds if (count := getattr(counts, kind))}
 
     assert violations(whole) == {}
+    late, due = (task(f"s0 {at(n)}", "TASK_STATE_SUBMITTED") for n in (8, 7))
+    assert violations([*whole[:-1], late]) == {}
+    assert violations([*whole[:2], due, *whole[3:]]) == {"unfinished": 1}
     assert violations(whole[1:]) == {"lost": 1}
     assert violations([*whole, task(f"s0 {at(6)} edit 2")]) == {"doubled": 1}
     assert violations([*whole, task(f"s0 {at(4)}")]) == {"foreign": 1}

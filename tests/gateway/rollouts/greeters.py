@@ -84,6 +84,15 @@ class Stage(GatewaySite):
         await self.rollouts.sweep()
         return name in version.told
 
+    async def ended(self, id: str) -> RolloutDefinition:
+        """Return a rollout once it has come to its end: what it decided takes a moment to do."""
+
+        async def look() -> RolloutDefinition | None:
+            found = await self.found(id)
+            return None if found.state in ("running", "promoting") else found
+
+        return await eventually(look)
+
     async def figures_when(self, id: str, is_so: Callable[[RolloutCounts], Any]) -> RolloutCounts:
         """Return the figures of a rollout once they are as they should be."""
 

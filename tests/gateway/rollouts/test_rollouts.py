@@ -554,7 +554,7 @@ async def test_a_canary_that_fails_gives_its_tasks_back_and_is_rolled_back() -> 
             assert text_of(task).startswith("Good day") and site.old.told == ["ann"]
             figures = await site.figures_when(id, lambda one: one.new.tasks)
             assert (figures.failed, figures.new.failed, figures.old.tasks) == (1, 1, 0)
-            found = await site.found(id)
+            found = await site.ended(id)
             assert (found.state, found.reason) == (
                 "rolledBack",
                 "by its rule: 1 of 1 tasks failed",
@@ -572,7 +572,7 @@ async def test_a_version_that_agrees_is_promoted_by_its_rule(location: str) -> N
         id = await site.begin(rule=RolloutRule(least=3))
         await site.greet("ann", "bob", "cleo")
         await site.figures_when(id, lambda one: one.judged == 3)
-        found = await site.found(id)
+        found = await site.ended(id)
         assert (found.state, found.reason) == ("promoted", "by its rule: 3 of 3 answers agree")
         await site.greet("dora")
         assert site.new.told[-1] == "dora" and "dora" not in site.old.told
