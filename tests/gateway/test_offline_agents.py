@@ -12,6 +12,7 @@ from harness.waiting import eventually, within
 
 from dragoman import Agent, Client, TaskState
 from dragoman.config import load_settings
+from dragoman.gateway.joined_agents import JoinedAgents
 from dragoman.server.process.join_app import join_agent
 from tests.gateway.gateway_site import GatewaySite, gateway, log
 
@@ -109,7 +110,18 @@ async def offline(
             await network.cut()
 
 
-async def test_an_agent_that_is_back_before_the_deadline_delivers(tmp_path: Path) -> None:
+async def test_an_agent_that_is_back_before_the_deadline_delivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = JoinedAgents.connect
+
+    async def briefly(
+        self: JoinedAgents, host: str, protocol: asyncio.Protocol, within: float
+    ) -> bool:
+        # So that the gateway finds it away many times, and not once.
+        return await connect(self, host, protocol, min(within, 0.1))
+
+    monkeypatch.setattr(JoinedAgents, "connect", briefly)
     async with offline(tmp_path, 300) as (site, network, laptop, reading, said):
         since = time.monotonic()
         laptop.may_end.set()
