@@ -19,6 +19,8 @@ from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.streams.life_signs import LifeSigns, NoSignOfLife
 from dragoman.client.streams.lost_messages import find_task
 from dragoman.client.streams.stream import Polling, Stream
+from dragoman.egress.targets import read_target
+from dragoman.egress.tunnels import is_joined
 from dragoman.engine.running.worker import TaskWaits, Worker
 from dragoman.errors import A2AError, AgentOffline, TaskFailed, TaskNotFound, TimedOut
 from dragoman.gateway.delivery import failures, retries
@@ -52,6 +54,8 @@ _UNANSWERED = (
 _HOLD_BACK = 0.02
 # Seconds that a whole answer is waited for before the task is streamed.
 _QUICK = 0.5
+# Seconds that no task takes: its deadline ends it.
+_UNTIL_DEADLINE = 10 * 365 * 86_400.0
 
 
 class Delivery:
@@ -294,7 +298,10 @@ class Delivery:
             "patience": self._patience(agent) / 2,
             "polling": polling,
             "silence": retries.silence_limits(
-                settings, repeatable=agent.repeatable, may_repeat=repeats
+                settings,
+                repeatable=agent.repeatable,
+                may_repeat=repeats,
+                most=_UNTIL_DEADLINE if self._may_work_offline(agent) else None,
             ),
             "is_light": True,
         }
@@ -338,6 +345,8 @@ class Delivery:
 
     def _patience(self, agent: Registered) -> float:
         """Return for how many seconds an agent that has the task may be unreachable."""
+        if self._relay.forwarded.is_delivered and self._may_work_offline(agent):
+            return _UNTIL_DEADLINE
         has_other_address = False
         if agent.repeatable:
             upstream, here = self._context.upstreams.of(agent), self._relay.forwarded.url
@@ -351,6 +360,13 @@ class Delivery:
             repeatable=agent.repeatable,
             has_other_address=has_other_address,
         )
+
+    def _may_work_offline(self, agent: Registered) -> bool:
+        """Tell whether an agent that has the task has until its deadline to deliver: one that dials
+        out may lose its network, works on, and comes back by itself."""
+        if agent.repeatable or not self._worker.deadline:
+            return False
+        return is_joined(read_target(self._relay.forwarded.url).host)
 
     def _until(self) -> float | None:
         """Return when the task has to have ended, by the monotonic clock."""

@@ -158,14 +158,17 @@ def is_absence(error: A2AError | TimeoutError) -> bool:
     return isinstance(error, Unreachable) and error.code is None and not error.is_sent
 
 
-def silence_limits(settings: Settings, *, repeatable: bool, may_repeat: bool) -> Silence:
-    """Return how long an agent may be silent. One with an open connection may be busy: it has
-    longer than one that is away, also where the work may be done twice."""
+def silence_limits(
+    settings: Settings, *, repeatable: bool, may_repeat: bool, most: float | None = None
+) -> Silence:
+    """Return how long an agent may be silent; one that has the task for `most` seconds, if given.
+    One with an open connection may be busy: it has longer than one that is away, also where the
+    work may be done twice."""
     longest = settings.gateway.forward_patience
     soon = min(longest, settings.gateway.forward_timeout)
     return Silence(
         ask_after=settings.gateway.forward_quiet,
-        most=soon if repeatable else longest,
+        most=most or (soon if repeatable else longest),
         begin=soon if may_repeat else longest,
     )
 

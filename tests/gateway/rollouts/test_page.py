@@ -1,6 +1,7 @@
 """The how-to as it is typed, with a gateway that is killed while a copy is under way."""
 
 import asyncio
+import json
 import re
 import shlex
 import sys
@@ -14,7 +15,7 @@ from harness.serving import V1
 from harness.serving import client as http_client
 from harness.waiting import eventually, within
 
-from dragoman import Client, Turn
+from dragoman import Client, TaskState, Turn
 from dragoman.testing.processes import ServerProcess, clean_environment
 from tests.gateway.rollouts.greeters import versions
 
@@ -96,3 +97,59 @@ async def test_the_commands_of_the_page_do_what_it_says_through_a_kill(
                 assert "State: promoted" in await asyncio.to_thread(typed, promote, ROLLOUT=id)
                 await within(client.send("Bern"))
             assert new.told[-1] == "Bern" and "Bern" not in old.told
+
+
+async def test_two_gateways_of_one_store_copy_and_count_each_task_once(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store = await new_database(request)
+    words = ["gateway", "--store", store, "--listen", "127.0.0.1:0"]
+
+    async def typed(gateway: ServerProcess, *args: str) -> str:
+        answer = await asyncio.to_thread(run, *args, "--gateway", gateway.url, cwd=tmp_path)
+        assert answer.returncode == 0, f"{args}\n{answer.stdout}{answer.stderr}"
+        return answer.stdout
+
+    async def sent(gateway: ServerProcess, *names: str) -> None:
+        async with Client(f"{gateway.url}/a2a/weather") as client:
+            for name in names:
+                assert (await within(client.send(name))).state is TaskState.COMPLETED
+
+    async with versions("Weather", "Weather Two") as (old, new):
+        with (
+            dragoman(tmp_path, "one", *words) as first,
+            dragoman(tmp_path, "two", *words) as second,
+        ):
+            first.ready()
+            second.ready()
+            await typed(first, "agents", "register", old.url, "--repeatable")
+            await typed(first, "agents", "register", new.url, "--name", "weather-2", "--paused")
+            begun = await typed(first, "rollouts", "start", "weather", "weather-2", "--share", "1")
+            id = begun.splitlines()[0].removeprefix("Rollout: ")
+
+            async def is_known() -> bool:
+                answer = await asyncio.to_thread(
+                    run, "agents", "show", "weather", "--gateway", second.url, cwd=tmp_path
+                )
+                return answer.returncode == 0
+
+            await eventually(is_known)
+            names = [f"n{number}" for number in range(12)]
+            await asyncio.gather(sent(first, *names[:4]), sent(second, *names[4:8]))
+            # Whichever of the two looks after rollouts: the other goes on with them.
+            first.kill()
+            await sent(second, *names[8:])
+
+            async def judged() -> dict[str, Any] | None:
+                found = json.loads(await typed(second, "rollouts", "show", id, "-o", "json"))
+                figures = found["figures"]
+                return figures if figures["judged"] + figures["dropped"] >= len(names) else None
+
+            figures = await eventually(judged)
+            assert (figures["judged"], figures["agreed"]) == (len(names), len(names))
+            assert sorted(new.told) == sorted(old.told) == sorted(names)
+            # What is changed at one holds for the tasks that begin there next.
+            changed = await typed(second, "rollouts", "update", id, "--mode", "canary")
+            assert "Mode: canary" in changed
+            await sent(second, "last")
+            assert (old.told.count("last"), new.told.count("last")) == (0, 1)
