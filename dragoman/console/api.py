@@ -186,8 +186,9 @@ class _Stream:
         self._status = 0
         self._is_asked = False
         self._reader = SseReader(_LARGEST_EVENT)
-        # The app waits while a few are unread, as it would for a slow socket.
-        self._pieces: asyncio.Queue[bytes] = asyncio.Queue(16)
+        # The app waits while one is unread, as it would for a slow socket: a page that is not drawn
+        # at present costs nothing.
+        self._pieces: asyncio.Queue[bytes] = asyncio.Queue(1)
 
     async def run(self, asgi: Asgi, scope: dict[str, Any]) -> None:
         """Have the app answer; its last piece is an empty one."""

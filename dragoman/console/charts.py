@@ -39,7 +39,7 @@ def chart(
     top = (max([*values, *others, 0.0]) or 1.0) * 1.2
     slots = max(slots, len(values))
     curve = _curve(values, top, slots)
-    begin = WIDTH - WIDTH * (len(values) - 1) / max(1, slots - 1)
+    begin = WIDTH - WIDTH * max(1, len(values) - 1) / max(1, slots - 1)
     area = f"{curve}L{WIDTH:g} {HEIGHT:g}L{begin:.1f} {HEIGHT:g}Z" if curve else ""
     most = max(values, default=0.0)
     summary = f"{name}: {amount} {unit}, at most {most:g} in the last 15 minutes"
@@ -58,5 +58,7 @@ def _curve(values: Sequence[float], top: float, slots: int) -> str:
         for at, value in enumerate(values)
     ]
     if len(points) == 1:
-        points.append(f"{WIDTH:g} {points[0].split()[1]}")
+        # One value is seen as a short line.
+        height = points[0].split()[1]
+        points = [f"{WIDTH - step:.1f} {height}", f"{WIDTH:g} {height}"]
     return "M" + "L".join(points)

@@ -34,7 +34,7 @@ _SHARE = 0.03
 _SEND_COST = 0.0003
 _DRAW_COST = 0.005
 _LEAST_PAUSE = 0.25
-_LONGEST_PAUSE = 30.0
+_LONGEST_PAUSE = 60.0
 # What ends a stream: its reader comes back, and is then known or not.
 _LASTS_SECONDS = 600.0
 
@@ -46,6 +46,8 @@ class LivePages:
         self._pages: dict[str, _LivePage] = {}
         # Seconds that drawing a page took lately.
         self.draw_cost = _DRAW_COST
+        # How many drawings there were.
+        self.drawings = 0
 
     @property
     def pause(self) -> float:
@@ -172,6 +174,7 @@ class _LivePage:
         began = time.monotonic()
         fragments, every = await self._draw()
         self._parts = [_Part(one.id, one.digest, _frame(one.id, one.html)) for one in fragments]
+        self._pages.drawings += 1
         self._pages.draw_cost += (time.monotonic() - began - self._pages.draw_cost) / 16
         self._news.set()
         self._news = asyncio.Event()

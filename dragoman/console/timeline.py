@@ -81,7 +81,8 @@ def draw(
         if any(_LANE_OF.get(one["kind"], "attempts") == name for _, one in found)
         or (name == "pushes" and sent)
     ]
-    shapes = _states(found, end, place, used)
+    # An ended task stays as it is, however long its receivers take.
+    shapes = _states(found, max(at for at, _ in found) if is_ended else end, place, used)
     for number, (at, one) in enumerate(found):
         lane = _LANE_OF.get(one["kind"], "attempts")
         if lane == "state" or _is_drawn(found, number):

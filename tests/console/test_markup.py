@@ -146,6 +146,7 @@ def test_a_task_without_times_has_no_timeline() -> None:
 def test_a_chart_of_one_value_or_none_is_drawn() -> None:
     assert chart("Tasks", "0", "per second", []).curve == ""
     assert chart("Tasks", "1", "per second", [1.0]).curve == "M0.0 11.3L300 11.3"
+    assert chart("Tasks", "1", "per second", [1.0], slots=4).curve == "M200.0 11.3L300 11.3"
 
 
 def test_amounts_are_short() -> None:

@@ -17,8 +17,8 @@ from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import KeepReply, Known, Query, Store, Write
-from dragoman.stores.sqlite import SQLiteStore
-from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations
+from dragoman.stores.sqlite import SQLiteStore, words
+from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations, queries, run
 from dragoman.testing.promises import StorePromises
 from dragoman.testing.promises.samples import (
     ELSEWHERE,
@@ -35,6 +35,7 @@ from dragoman.testing.promises.samples import (
     walk,
     write,
 )
+from dragoman.testing.promises.words import found, index
 from tests.stores.pair import Pair
 
 
@@ -376,3 +377,35 @@ async def test_keys_of_earlier_processes_are_known(path: Path) -> None:
     assert await second.known(HERE, b"k" * 16) == Known(reply=b"{}")
     assert await second.known(HERE, b"n" * 16) is None
     await second.close()
+
+
+async def test_words_are_in_tables_that_go_with_their_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search goes through all of them, also if it has time for one at each look."""
+    monkeypatch.setattr(words, "_SECONDS", -1.0)
+    monkeypatch.setattr(words, "_LOOKED_AT", 2)
+    monkeypatch.setattr(words, "_PART_BITS", 2)
+    store = SQLiteStore(tmp_path / "tasks.db")
+    await store.open()
+    try:
+        ids = [f"t{number}" for number in range(14)]
+        for number, task_id in enumerate(ids):
+            state = TaskState.WORKING if number == 9 else TaskState.COMPLETED
+            await write(store, creation(task_id, state=state, at=1))
+        await index(store, t1="rare")
+        assert await found(store, "t") == ids[::-1]
+        assert await found(store, "t", limit=1) == ids[::-1]
+        assert await found(store, "rare") == ["t1"]
+        assert _tables_of_words(store) == [3, 2, 1, 0]
+        assert await store.prune(ended_before=2, keep=0) == 13
+        # Numbers begin with 1.
+        assert _tables_of_words(store) == [3, 2]
+        assert await found(store, "t") == ["t9"]
+    finally:
+        await store.close()
+
+
+def _tables_of_words(store: SQLiteStore) -> list[int]:
+    sql = queries("words.sql")["parts"]
+    return store.read_now(lambda connection: [part for (part,) in run(connection, sql)])

@@ -208,5 +208,8 @@ async def _inbox(visit: Visit) -> Found:
     items = (await visit.api.get("/inbox"))["items"]
     if not items:
         return []
-    text = f"{len(items)} questions wait for people, the longest: {items[0]['prompt'][:80]}"
+    many = "A question waits" if len(items) == 1 else f"{len(items)} questions wait"
+    text = (
+        f"{many} for people{'' if len(items) == 1 else ', the longest'}: {items[0]['prompt'][:80]}"
+    )
     return [Attention("ask", "question", text, "/inbox", "Answer")]

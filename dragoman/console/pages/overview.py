@@ -82,7 +82,7 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
         drawn(
             "Waiting for people",
             f"{waiting}{'+' if waiting >= 50 else ''}",
-            "questions",
+            "question" if waiting == 1 else "questions",
             [one["waiting"] for one in samples],
         ),
         drawn("Failed", share, "% of 15 min", failed),

@@ -228,8 +228,7 @@ async def serve_stream(ask: OperatorAsk, frames: AsyncGenerator[bytes]) -> None:
 
 @ENDPOINTS.add("GET", "/tasks/{id}/transitions", query=AfterQuery)
 async def read_timeline(ask: OperatorAsk) -> TransitionItems:
-    """Read what a timeline shows: states, attempts, steps, questions, calls of other agents and,
-    with the last window, what receivers were sent."""
+    """Read what a timeline shows: states, attempts, steps, questions, calls and pushes."""
     head = await find(ask)
     after, last = ask.query.after, head.standing.last_seq
     items: list[TransitionItem] = []

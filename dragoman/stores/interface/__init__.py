@@ -33,7 +33,7 @@ from dragoman.stores.interface.tasks import (
     whole_task,
     write,
 )
-from dragoman.stores.interface.words import TasksFound, TaskWords, WordIndex
+from dragoman.stores.interface.words import TasksFound, TaskWordIndex, TaskWords
 
 __all__ = [
     "LATEST",
@@ -68,9 +68,9 @@ __all__ = [
     "TaskRow",
     "TaskRows",
     "TaskStore",
+    "TaskWordIndex",
     "TaskWords",
     "TasksFound",
-    "WordIndex",
     "Write",
     "died_alone",
     "whole_task",

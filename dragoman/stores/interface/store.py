@@ -9,7 +9,7 @@ from dragoman.stores.interface.leases import Leases
 from dragoman.stores.interface.limits import SharedLimits
 from dragoman.stores.interface.pushes import PushStore
 from dragoman.stores.interface.tasks import TaskStore
-from dragoman.stores.interface.words import WordIndex
+from dragoman.stores.interface.words import TaskWordIndex
 
 
 class StoreTrouble(NamedTuple):
@@ -32,7 +32,7 @@ class StoreSize(NamedTuple):
     schema: int = 0
 
 
-class Store(TaskStore, WordIndex, Leases, Bus, PushStore, Protocol):
+class Store(TaskStore, TaskWordIndex, Leases, Bus, PushStore, Protocol):
     """The sum of the groups, and the life of the store itself."""
 
     @property

@@ -31,7 +31,7 @@ class TasksFound(msgspec.Struct, frozen=True, gc=False):
     below: int
 
 
-class WordIndex(Protocol):
+class TaskWordIndex(Protocol):
     """Tasks by their words."""
 
     async def unindexed(self, limit: int, *, newest: bool = False) -> list[TaskRow]:

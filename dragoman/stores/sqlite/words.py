@@ -29,14 +29,12 @@ class FileWords:
         file: FileTransactions,
         sql: dict[str, str],
         head: Callable[[Row], TaskRow],
-        *,
-        part_bits: int = _PART_BITS,
     ) -> None:
         self._file = file
         self._survey_scopes = sql["survey_scopes"]
         self._sql = queries("words.sql")
         self._head = head
-        self._part_bits = part_bits
+        self._part_bits = _PART_BITS
 
     async def unindexed(self, limit: int, newest: bool) -> list[TaskRow]:
         """Return tasks that are new, and that ended since."""
@@ -108,13 +106,13 @@ class FileWords:
         for (part,) in run(connection, self._sql["parts"]):
             if part << self._part_bits >= below:
                 continue
-            if time.monotonic() > ends_at:
-                return [], (part + 1) << self._part_bits
             found = run(connection, self._of("matches", part), (expression, below, _LOOKED_AT))
             if found:
                 return [number for (number,) in found], (
                     found[-1][0] if len(found) == _LOOKED_AT else part << self._part_bits
                 )
+            if time.monotonic() > ends_at:
+                return [], part << self._part_bits
         return [], 0
 
     def forget(self, connection: apsw.Connection, numbers: Sequence[int]) -> None:

@@ -35,12 +35,12 @@ async def index(store: Store, **words: str) -> None:
         )
 
 
-async def found(store: Store, *words: str, **asked: Any) -> list[str]:
+async def found(store: Store, *words: str, limit: int = _MOST, **asked: Any) -> list[str]:
     """Return the ids of what a search finds, look by look."""
     ids: list[str] = []
     below = LATEST
     while below:
-        survey = Survey(after=(0, below), **{"limit": _MOST, **asked})
+        survey = Survey(limit=limit, after=(0, below), **asked)
         some = await store.search(survey, words)
         assert not some.below or some.below < below, "a search goes on"
         assert len(some.heads) <= survey.limit
@@ -49,9 +49,9 @@ async def found(store: Store, *words: str, **asked: Any) -> list[str]:
     return ids
 
 
-async def waiting(store: Store, **asked: Any) -> list[str]:
+async def waiting(store: Store, limit: int = _MOST, **asked: Any) -> list[str]:
     """Return the ids of what is not indexed."""
-    return [head.task_id for head in await store.unindexed(**{"limit": _MOST, **asked})]
+    return [head.task_id for head in await store.unindexed(limit, **asked)]
 
 
 async def created(store: Store, ids: Sequence[str], **how: Any) -> None:

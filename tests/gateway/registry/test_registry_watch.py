@@ -2,6 +2,7 @@
 
 import pytest
 from harness.waiting import eventually
+from msgspec.structs import replace
 
 from dragoman.errors import InvalidParams
 from dragoman.gateway.registry import health
@@ -120,6 +121,27 @@ async def test_few_cards_are_read_because_people_look(
         registry.health.look(registry.all())
     await eventually(lambda: not registry.health.checks)
     assert len(peer.asked) == 2
+
+
+async def test_a_card_is_not_read_for_people_where_that_says_nothing(there: Desk) -> None:
+    """Not of an agent that is away, without a card or under a check, nor where none are watched."""
+    peer, registry = await watched(there)
+    peer.asked.clear()
+    there.clock.move_to(there.clock.now() + 5000)
+    (agent,) = registry.all()
+    registry.health.look([replace(agent, status="offline"), replace(agent, card=None)])
+    assert not registry.health.checks
+    peer.may_answer.clear()
+    for _ in range(3):
+        registry.health.look([agent])
+        assert registry.health.checks == 1
+        there.clock.move_to(there.clock.now() + 5000)
+    peer.may_answer.set()
+    await eventually(lambda: not registry.health.checks)
+    assert peer.asked == [("GET", CARD_PATH, 304)]
+    unwatched = await there.registry(watches=False)
+    unwatched.health.look(unwatched.all())
+    assert unwatched.all() and not unwatched.health.checks
 
 
 async def test_a_card_that_was_refused_is_not_held_again_unless_it_changes(there: Desk) -> None:

@@ -21,6 +21,9 @@ NOT_COPIED = {
     "limits",
     "seats",
     "sqlite_sequence",
+    "task_words",
+    "unfinished_words",
+    "unindexed_blocks",
     "workers",
 }
 # Columns that only one side has, or that are made anew.

@@ -29,8 +29,8 @@ Reads = dict[str, Callable[[], Awaitable[Any]]]
 WHO = Principal("", "alice")
 # What changes something, waits for something else, or tells how the server does.
 _NO_READS = {
-    "PostgresGatewayStore": "broken close drop_letter drop_push open prune put_push renew "
-    "reopen_push settle troubles vanish",
+    "PostgresGatewayStore": "broken close drop_letter drop_push index_words open prune "
+    "put_push renew reopen_push settle troubles vanish",
     "PostgresAgents": "put put_circuits put_health remove",
     "PostgresAgentKeys": "put revoke revoke_all stop tell",
     "PostgresRollouts": "change put",
@@ -51,6 +51,7 @@ def of_store(store: PostgresGatewayStore, number: int) -> Reads:
         "known": lambda: store.known(HERE, b"k"),
         "last_seqs": lambda: store.last_seqs([number]),
         "lead": lambda: store.lead(Duty.SEAL),
+        "letters_of": lambda: store.letters_of(number),
         "noted": lambda: store.noted(HERE.agent),
         "notes": lambda: store.notes(number),
         "overdue": lambda: store.overdue(HERE.agent, 1),
@@ -60,10 +61,12 @@ def of_store(store: PostgresGatewayStore, number: int) -> Reads:
         "read": lambda: store.read(number, after=0, limit=9),
         "read_many": lambda: store.read_many([(number, 0)], limit=9),
         "receivers": lambda: store.receivers(limit=9),
+        "search": lambda: store.search(Survey(limit=9), ["word"]),
         "size": store.size,
         "snapshot": lambda: store.snapshot(number),
         "stored": lambda: store.stored(WHO),
         "survey": lambda: store.survey(Survey(limit=9)),
+        "unindexed": lambda: store.unindexed(9),
         "withheld": lambda: store.withheld(number),
         "workers": store.workers,
     }
