@@ -31,7 +31,7 @@ from dragoman.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from dragoman.model.clock import Clock, stamp
+from dragoman.model.clock import Clock, stamp_ms
 from dragoman.model.deadline import DEADLINE, deadline_of
 from dragoman.model.events import DeadlineSet, MessageAdded, ScopesGranted, TraceJoined
 from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
@@ -134,13 +134,16 @@ class Intake:
         if quota is not None and quota.is_shared:
             # Before the look at earlier messages, which has to be followed by the beginning.
             await quota.prepare(self._shares.charged(operation.message.message_id, call.caller.who))
-        if self._shares.running is not None and scope.owner:
-            await self._shares.running.prepare(scope.principal)
+        running = self._shares.running
+        if running is not None and scope.owner:
+            await running.prepare(scope.principal)
         key = await self._key(call, operation)
         problem: Exception | None = None
         for _ in range(_TRIES):
-            if (earlier := await self._joined(scope, key, operation)) is not None:
-                return earlier
+            if key is not None:
+                earlier = await self._earlier(scope, key, operation)
+                if earlier is not None:
+                    return await self._joined(scope, earlier, operation)
             try:
                 return await self._accept_new(scope, call, operation, key)
             except _Arriving:
@@ -153,19 +156,18 @@ class Intake:
                 # Another call brought the same message at the same moment, here or to another
                 # process, and was first; a task may have ended by it.
                 problem = error if isinstance(error, UnsupportedOperation) else problem
-                if (earlier := await self._joined(scope, key, operation)) is not None:
-                    return earlier
+                earlier = None if key is None else await self._earlier(scope, key, operation)
+                if earlier is not None:
+                    return await self._joined(scope, earlier, operation)
                 break
         raise problem or Overloaded() from None
 
     async def _joined(
-        self, scope: Scope, key: bytes | None, operation: SendMessage
-    ) -> Arriving | Repeated | Message | None:
+        self, scope: Scope, earlier: Arriving | Repeated | Message, operation: SendMessage
+    ) -> Arriving | Repeated | Message:
         """Return what became of the same message before, with the receiver that this one names."""
-        earlier = None if key is None else await self._earlier(scope, key, operation)
-        if earlier is None or isinstance(earlier, Message) or operation.push is None:
-            return earlier
-        await self._add_receiver(scope, earlier, operation)
+        if operation.push is not None and not isinstance(earlier, Message):
+            await self._add_receiver(scope, earlier, operation)
         return earlier
 
     async def _accept_new(
@@ -337,12 +339,12 @@ class Intake:
         now = log.now()
         if plan.order is not None:
             log.order = msgspec.structs.replace(
-                plan.order, requester=call.caller.principal, began_at=now // 1000
+                plan.order, requester=call.caller.principal, began_at=now
             )
         task = Task(
             id=task_id,
             context_id=context_id,
-            status=TaskStatus(TaskState.SUBMITTED, None, stamp(now)),
+            status=TaskStatus(TaskState.SUBMITTED, None, stamp_ms(now)),
             history=[operation.message],
             metadata=operation.metadata,
         )
@@ -368,7 +370,7 @@ class Intake:
         )
         replay.trace = tracing.current()
         try:
-            log.emit(task, at=now // 1000)
+            log.emit(task, now)
             if tracing.per_event:
                 trace_event(log, task, replay.trace)
             if replay.trace is not None:

@@ -52,18 +52,14 @@ def task_key(task: TaskRow) -> TaskKey:
     return task.scope, task.task_id
 
 
-class OpeningRead:
+class OpeningRead(msgspec.Struct, eq=False):
     """A read of what is to be written here: of a task, or of what became of a message. It lasts as
     long as its block."""
 
+    _reads: "dict[TaskKey | MessageKey, list[OpeningRead]]"
+    _key: TaskKey | MessageKey
     # Whether a log or a worker was let go of meanwhile: the answer may lack what it wrote.
-    is_outdated = False
-
-    def __init__(
-        self, reads: "dict[TaskKey | MessageKey, list[OpeningRead]]", key: TaskKey | MessageKey
-    ) -> None:
-        self._reads = reads
-        self._key = key
+    is_outdated: bool = False
 
     def __enter__(self) -> "OpeningRead":
         self._reads.setdefault(self._key, []).append(self)

@@ -173,8 +173,9 @@ class TaskLog(msgspec.Struct, eq=False):
     seq: int = 0
     _position: TaskPosition | None = None
     _status_at: int = 0
-    _unwritten_bytes: int = 0
+    # Bytes of all that happened, and of what writes were given.
     _size: int = 0
+    _taken_bytes: int = 0
     # Whether there ever were secrets beside its events.
     has_withheld: bool = False
     # What the first write carries besides its events.
@@ -237,7 +238,7 @@ class TaskLog(msgspec.Struct, eq=False):
         log.fence = log._next_fence = head.fence
         log.draft = draft
         log.seq = head.standing.last_seq
-        log._size = size
+        log._size = log._taken_bytes = size
         log._position = head.standing
         log._status_at = head.standing.status_at
         return log
@@ -255,6 +256,7 @@ class TaskLog(msgspec.Struct, eq=False):
     def grow(self, size: int) -> None:
         """Count what transforms made of its events."""
         self._size += size
+        self._taken_bytes += size
 
     @property
     def durable_seq(self) -> int:
@@ -262,8 +264,8 @@ class TaskLog(msgspec.Struct, eq=False):
         return self._position.last_seq if self._position else 0
 
     def now(self) -> int:
-        """Return microseconds since the epoch by the clock that all workers of the store share."""
-        return time.time_ns() // 1000 + self._store.clock_offset * 1000
+        """Return milliseconds since the epoch by the clock that all workers of the store share."""
+        return time.time_ns() // 1_000_000 + self._store.clock_offset
 
     @property
     def is_idle(self) -> bool:
@@ -291,10 +293,9 @@ class TaskLog(msgspec.Struct, eq=False):
             raise self.failure
         seq = self.seq + 1
         body = encode({MEMBERS[type(event)]: event})
-        size = len(body)
+        total = self._size + len(body)
         if withheld:
-            size += len(withheld)
-        total = self._size + size
+            total += len(withheld)
         limits = self._limits
         if seq >= limits.events or total > limits.size or self.account.is_full:
             self._check_room(event, seq)
@@ -305,18 +306,16 @@ class TaskLog(msgspec.Struct, eq=False):
             draft = self.draft = Draft(event)
         else:
             draft.apply(event)
-        self._size = total
         if total > MAX_DRAFT_BYTES:
             draft.lighten()
         if at:
             self._status_at = at
-        self.seq = seq
+        self.seq, self._size = seq, total
         if withheld:
             self._withheld.append((seq, withheld))
             self.has_withheld = True
         recorded = Recorded(seq, event, body)
         self._unwritten.append(recorded)
-        self._unwritten_bytes += size
         if not (self._is_scheduled or self.is_held):
             self._write_soon()
         return recorded
@@ -341,9 +340,7 @@ class TaskLog(msgspec.Struct, eq=False):
             return False
         amended = Recorded(recorded.seq, event, encode_event(event))
         self._unwritten[-1] = amended
-        more = len(amended.body) - len(recorded.body)
-        self._size += more
-        self._unwritten_bytes += more
+        self._size += len(amended.body) - len(recorded.body)
         return True
 
     def restate(self, recorded: Recorded, event: StatusUpdate) -> bool:
@@ -384,6 +381,10 @@ class TaskLog(msgspec.Struct, eq=False):
         return self.number == head.number and head.fence > self._next_fence
 
     @property
+    def _unwritten_bytes(self) -> int:
+        return self._size - self._taken_bytes
+
+    @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
         events = len(self._unwritten)
@@ -396,7 +397,7 @@ class TaskLog(msgspec.Struct, eq=False):
                 # A short task has its first slice whole: it is one write, however many there are.
                 or (events > SHORT_EVENTS and self.shares.is_late)
             )
-        return events >= WIDE_EVENTS or self._unwritten_bytes >= WIDE_BYTES
+        return events >= WIDE_EVENTS or self._size - self._taken_bytes >= WIDE_BYTES
 
     def release(self) -> None:
         """Write what was held."""
@@ -461,14 +462,15 @@ class TaskLog(msgspec.Struct, eq=False):
 
     def _take(self) -> LogBatch:
         """Return what the next write carries."""
-        events, size = self._unwritten, self._unwritten_bytes
-        self._unwritten, self._unwritten_bytes = [], 0
+        events, size = self._unwritten, self._size - self._taken_bytes
+        self._unwritten, self._taken_bytes = [], self._size
         if self.transform is not None and self._position is None:
             # Creating the task waits for no transform: what comes after it is another write.
             count = next((i for i, one in enumerate(events) if i and one.is_public), len(events))
             events, self._unwritten = events[:count], events[count:]
-            self._unwritten_bytes = sum(len(recorded.body) for recorded in self._unwritten)
-            size -= self._unwritten_bytes
+            left = sum(len(recorded.body) for recorded in self._unwritten)
+            self._taken_bytes -= left
+            size -= left
         batch = LogBatch(
             events,
             size,
@@ -540,25 +542,23 @@ class TaskLog(msgspec.Struct, eq=False):
                 self.on_void()
             self.fail(error)
             return
-        self.number = number
-        self.fence = self._next_fence = max(self._next_fence, 1)
-        if self._position is None:
-            figures.tasks_started.add(self.scope.agent)
-        state = standing.state
-        is_resting = state.is_resting
-        if is_resting:
-            if state.is_terminal:
-                figures.tasks_ended.add(self.scope.agent, state.word)
-            if activity.on and (
-                self._position is None or self._position.status_at != standing.status_at
-            ):
-                activity.rested(self.agent, self.task_id, state, standing.status_at)
-        self._position = standing
+        before, self._position = self._position, standing
+        if before is None:
+            self.number = number
+            self._next_fence = 1
+            figures.tasks_started.add(self.agent)
+        self.fence = self._next_fence
         self._keep_at_hand(batch)
+        state = standing.state
+        if state.is_resting:
+            if state.is_terminal:
+                figures.tasks_ended.add(self.agent, state.word)
+            if activity.on and (before is None or before.status_at != standing.status_at):
+                activity.rested(self.agent, self.task_id, state, standing.status_at)
+            if self._resting:
+                self._tell_resting(standing.last_seq, snapshot)
         if self.on_recorded is not None:
             self.on_recorded()
-        if is_resting and self._resting:
-            self._tell_resting(standing.last_seq, snapshot)
         if self._durable:
             self._tell_durable()
         self._bell.ring(self.task_id)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.engine.log import TaskLog
-from dragoman.model.clock import stamp
+from dragoman.model.clock import stamp_ms
 from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.message import Metadata, Part, agent_message
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -35,8 +35,8 @@ def status_update(
         )
         if references:
             message = msgspec.structs.replace(message, reference_task_ids=list(references))
-    status = TaskStatus(state, message, stamp(now))
-    return StatusUpdate(log.task_id, log.context_id, status), now // 1000
+    status = TaskStatus(state, message, stamp_ms(now))
+    return StatusUpdate(log.task_id, log.context_id, status), now
 
 
 def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
@@ -74,9 +74,9 @@ def relayed_status(log: TaskLog, status: TaskStatus, metadata: Metadata | None) 
                 one for one in message.reference_task_ids if one != message.task_id
             ],
         )
-    own = TaskStatus(status.state, message, stamp(now))
+    own = TaskStatus(status.state, message, stamp_ms(now))
     update = StatusUpdate(log.task_id, log.context_id, own, metadata or {})
-    return update, now // 1000
+    return update, now
 
 
 def turn_span(log: TaskLog, turn: int, attempt: int) -> Span | None:

@@ -133,12 +133,11 @@ class Admission:
         # None: it counts as under way no more.
         if count := counted.get(who):
             counted[who] = count - 1
-            self._leave(who, 1)
+            self.under_way -= 1
+            if who is not None:
+                self._forget_of(who, 1)
 
-    def _leave(self, who: object, count: int) -> None:
-        self.under_way -= count
-        if who is None:
-            return
+    def _forget_of(self, who: object, count: int) -> None:
         left = self._of[who] - count
         if left:
             self._of[who] = left
@@ -194,8 +193,9 @@ class Admission:
         if len(self._since) == SAMPLES_UNDER_WAY:
             oldest = self._since[0]
             for who, count in oldest.items():
-                if count:
-                    self._leave(who, count)
+                self.under_way -= count
+                if count and who is not None:
+                    self._forget_of(who, count)
             oldest.clear()
         self._latest = {}
         self._since.append(self._latest)

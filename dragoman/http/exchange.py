@@ -158,13 +158,12 @@ class Exchange(msgspec.Struct, eq=False):
     def take_body(self, most: int) -> bytes | None:
         """Return the whole body if all of it has come, none was taken, and it has no more bytes
         than this; None: receive it."""
-        if self.more_body or not self._has_news or self.disconnected or self.response_complete:
-            return None
         body = self.body
-        if len(body) > most:
+        if self.more_body or not self._has_news or len(body) > most:
             return None
-        self._has_news = False
-        self.body = b""
+        if self.disconnected or self.response_complete:
+            return None
+        self._has_news, self.body = False, b""
         return body
 
     async def receive(self) -> dict[str, Any]:

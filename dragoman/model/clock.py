@@ -38,7 +38,14 @@ class SystemClock:
 
 def stamp(microseconds: int) -> str:
     """Return microseconds since the epoch as an RFC 3339 time: UTC, milliseconds, a `Z`."""
-    return f"{_second(microseconds // 1_000_000)}.{microseconds // 1000 % 1000:03d}Z"
+    return stamp_ms(microseconds // 1000)
+
+
+# The events of a short task share a millisecond.
+@lru_cache(maxsize=16)
+def stamp_ms(milliseconds: int) -> str:
+    """Return milliseconds since the epoch as the same."""
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
 
 @lru_cache(maxsize=16)

@@ -58,9 +58,8 @@ def new_id() -> str:
     if step <= source.last:
         step = source.last + 1
     source.last = step
-    digits = f"{step:015x}"
     end = (source.ends or source.fill()).pop()
-    return f"{digits[:8]}-{digits[8:12]}-7{digits[12:]}-{end}"
+    return f"{step >> 28:08x}-{step >> 12 & 0xFFFF:04x}-7{step & 0xFFF:03x}-{end}"
 
 
 def made_at(id: str) -> int | None:

@@ -83,27 +83,33 @@ STATUS_EVENT = b'{"statusUpdate"'
 PUBLIC_EVENTS = (STATUS_EVENT, b'{"artifactUpdate"', b'{"task"', b'{"message":')
 
 
-class Recorded:
+# Stands for a form that is not made yet.
+_MISSING: Any = None
+
+
+# Structs, because several are made for each task.
+class Recorded(msgspec.Struct, eq=False):
     """An event at its position in the log: as a value, as bytes, and encoded for readers.
 
     It is made from the value, the bytes or both. A form that is missing is made when it is first
     read, and then shared by every reader.
     """
 
-    __slots__ = ("body", "event", "seq", "shapes")
+    # A struct would print its fields, and with them messages.
+    __repr__ = object.__repr__
 
+    seq: int
     # As a value, and as it is stored.
-    event: Event
-    body: bytes
+    event: Event = _MISSING
+    body: bytes = _MISSING
+    # Encoded forms by dialect, filled by the dialects.
+    shapes: dict[str, bytes] = {}
 
-    def __init__(self, seq: int, event: Event | None = None, body: bytes | None = None) -> None:
-        self.seq = seq
-        if event is not None:
-            self.event = event
-        if body is not None:
-            self.body = body
-        # Encoded forms by dialect, filled by the dialects.
-        self.shapes: dict[str, bytes] = {}
+    def __post_init__(self) -> None:
+        if self.event is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
+            del self.event
+        if self.body is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
+            del self.body
 
     def __getattr__(self, name: str) -> Any:
         """Make the form that is missing; forms that are there are read without this call."""
@@ -126,27 +132,26 @@ class Recorded:
         return self.body.startswith(STATUS_EVENT)
 
 
-class TaskReading:
+class TaskReading(msgspec.Struct, eq=False):
     """A task as read from the log: as a value, or as the bytes of its snapshot. The form that is
     missing is made when it is first read."""
 
-    __slots__ = ("body", "seq", "size", "task")
+    __repr__ = object.__repr__
 
+    seq: int
     # As a value, and as it is stored.
-    task: Task
-    body: bytes
+    task: Task = _MISSING
+    body: bytes = _MISSING
+    # The approximate size in bytes, known without encoding the task.
+    size: int = 0
 
-    def __init__(
-        self, seq: int, task: Task | None = None, body: bytes | None = None, size: int = 0
-    ) -> None:
-        self.seq = seq
-        if task is not None:
-            self.task = task
-        if body is not None:
-            self.body = body
-            size = len(body)
-        # The approximate size in bytes, known without encoding the task.
-        self.size = size
+    def __post_init__(self) -> None:
+        if self.task is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
+            del self.task
+        if self.body is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
+            del self.body
+        else:
+            self.size = len(self.body)
 
     def __getattr__(self, name: str) -> Any:
         """Make the form that is missing; forms that are there are read without this call."""

@@ -223,7 +223,7 @@ class App:
             found = find(path)
             if found is not None:
                 mount, below = found
-                if verb in ("GET", "HEAD") and below == "/" != path:
+                if below == "/" != path and verb in ("GET", "HEAD"):
                     # The address of one of several agents shows its card.
                     below = CARD_PATH
                 return mount, below

@@ -7,8 +7,9 @@ at a time, that of the event loop or of the store.
 
 import inspect
 import math
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import ClassVar
 from weakref import WeakMethod
 
@@ -112,6 +113,26 @@ class Counter(_Instrument):
         return family
 
 
+# Observations of one series that are sorted into buckets together, which costs a fraction.
+_SORTED_TOGETHER = 64
+
+
+class _Series(msgspec.Struct, frozen=True):
+    """The buckets of a series and the observations that are not in them yet. It is replaced as a
+    whole: a reader in another thread sees each observation once."""
+
+    buckets: BucketCounts
+    latest: list[float]
+
+    def sorted(self, bounds: tuple[float, ...]) -> BucketCounts:
+        """Return the buckets with all observations in them."""
+        latest = sorted(self.latest)
+        ends = [0, *[bisect_right(latest, bound) for bound in bounds], len(latest)]
+        more = [end - begin for begin, end in pairwise(ends)]
+        counts = [a + b for a, b in zip(self.buckets.counts, more, strict=True)]
+        return BucketCounts(counts, self.buckets.sum + sum(latest))
+
+
 class Histogram(_Instrument):
     """A distribution of sizes."""
 
@@ -128,30 +149,32 @@ class Histogram(_Instrument):
     ) -> None:
         super().__init__(name, help, *labels, otel=otel, scale=scale)
         self._bounds = tuple(bounds)
-        self._buckets: dict[Labels, BucketCounts] = {}
+        self._series: dict[Labels, _Series] = {}
         if not labels:
-            self._buckets[()] = self._empty()
+            self._series[()] = self._empty()
 
-    def _empty(self) -> BucketCounts:
-        return BucketCounts([0] * (len(self._bounds) + 1))
+    def _empty(self) -> _Series:
+        return _Series(BucketCounts([0] * (len(self._bounds) + 1)), [])
 
     def add(self, size: float, *labels: str) -> None:
         """Add an observation."""
         try:
-            buckets = self._buckets[labels]
+            latest = self._series[labels].latest
         except KeyError:
-            key = labels if len(self._buckets) < MAX_SERIES else (_OTHER,) * len(labels)
-            buckets = self._buckets.setdefault(key, self._empty())
-        buckets.counts[bisect_left(self._bounds, size)] += 1
-        buckets.sum += size
+            if len(self._series) >= MAX_SERIES:
+                labels = (_OTHER,) * len(labels)
+            latest = self._series.setdefault(labels, self._empty()).latest
+        latest.append(size)
+        if len(latest) >= _SORTED_TOGETHER:
+            self._series[labels] = _Series(self._series[labels].sorted(self._bounds), [])
 
     def read(self) -> Family:
         """Return the series as they are."""
         family = self._family()
         family.bounds = self._bounds
         family.buckets = [
-            (labels, BucketCounts(list(buckets.counts), buckets.sum))
-            for labels, buckets in sorted(self._buckets.copy().items())
+            (labels, series.sorted(self._bounds))
+            for labels, series in sorted(self._series.copy().items(), key=lambda item: item[0])
         ]
         return family
 

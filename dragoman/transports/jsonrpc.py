@@ -57,8 +57,8 @@ def method_name(value: Any) -> str:
 
 
 def parse(value: Any) -> Envelope:
-    """Open the envelope; raises `InvalidRequest`. A request without an id is refused by
-    `check_answerable`, after its method and its parameters are judged."""
+    """Open the envelope; raises `InvalidRequest`. A request without an id is refused as
+    `unanswerable`, after its method and its parameters are judged."""
     try:
         return msgspec.convert(value, _PlainRequest)
     except msgspec.ValidationError:
@@ -83,10 +83,9 @@ def _parse(value: Any) -> Envelope:
     return kind(id, method, {} if params is None else params)
 
 
-def check_answerable(envelope: Envelope) -> None:
-    """Raise `InvalidRequest` for a notification: every operation has an answer."""
-    if not envelope.has_id:
-        raise InvalidRequest(_ID_RULE)
+def unanswerable() -> InvalidRequest:
+    """Return why a notification is refused: every operation has an answer."""
+    return InvalidRequest(_ID_RULE)
 
 
 def success(id: Id, result: bytes) -> bytes:

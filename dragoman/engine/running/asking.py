@@ -168,7 +168,7 @@ def _record_question(worker: Worker, question: Question, refused: int = UNANSWER
     if lock_key:
         worker.replay.set_secret(question.index, recorded.seq, lock_key)
     if not is_restated:
-        questions.shown = worker.emit(update, now // 1000)
+        questions.shown = worker.emit(update, now)
     questions.mark_shown()
     if question.due:
         _set_alarm(worker)
@@ -180,7 +180,7 @@ def _show(worker: Worker) -> None:
     questions = worker.questions
     if not questions.is_shown:
         now = worker.log.now()
-        questions.shown = worker.emit(questions.status(now), now // 1000)
+        questions.shown = worker.emit(questions.status(now), now)
         questions.mark_shown()
 
 

@@ -15,7 +15,7 @@ import msgspec
 from dragoman.engine.log import TaskLog
 from dragoman.engine.running.replay import Replay
 from dragoman.engine.running.withholding import mark_sensitive
-from dragoman.model.clock import stamp
+from dragoman.model.clock import stamp_ms
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Metadata, Part, agent_message
@@ -93,7 +93,7 @@ class Question:
         self.wanted = wanted
         self.index = index
         self.due = due
-        due_text = stamp(due * 1000) if due else ""
+        due_text = stamp_ms(due) if due else ""
         self.request = msgspec.structs.replace(wanted.request, request_id=request_id, due=due_text)
         self.arrival: asyncio.Future[None] | None = None
         # The place of the message that answers it.
@@ -202,7 +202,7 @@ class Questions:
         self._once_shown |= {*self._shown_ids}
 
     def status(self, now: int) -> StatusUpdate:
-        """Return the status that shows all open questions, as of a time in microseconds."""
+        """Return the status that shows all open questions, as of a time in milliseconds."""
         log = self._log
         questions = self._unanswered
         first = questions[0]
@@ -226,7 +226,7 @@ class Questions:
             metadata |= first_of(requests)
             changes = {"parts": asking(requests, prompts), "extensions": [REQUESTS_URI]}
         message = msgspec.structs.replace(message, **changes, metadata=metadata)
-        status = TaskStatus(_state(questions), message, stamp(now))
+        status = TaskStatus(_state(questions), message, stamp_ms(now))
         return StatusUpdate(log.task_id, log.context_id, status)
 
     def beside(

@@ -376,6 +376,8 @@ class Replay(msgspec.Struct, eq=False):
 
     def check_end(self) -> None:
         """Raise `CodeChanged` if the code ended without doing again what it had done."""
+        if not self.is_behind:
+            return
         left = sorted(
             index for index in (*self._steps, *self._question_names) if _top(index) >= self._next
         )

@@ -57,7 +57,8 @@ class Houses:
 
         def at_r(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
             # This house judges the whole envelope before what is in it.
-            jsonrpc.check_answerable(envelope)
+            if not envelope.has_id:
+                raise jsonrpc.unanswerable()
             dialect = official(request, envelope, first)
             if dialect.version == "1.0":
                 return dialect

@@ -92,7 +92,8 @@ class JsonRpcEndpoint:
                 operation = await large_bodies.decoded(dialect, method, envelope.params)
             else:
                 operation = dialect.decode_request(method, envelope.params)
-            jsonrpc.check_answerable(envelope)
+            if not envelope.has_id:
+                raise jsonrpc.unanswerable()
             call = self._responder.call(request, operation, dialect)
             if operation.streams:
                 # A stream may last for days: it does not keep the text of its request.

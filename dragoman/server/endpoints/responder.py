@@ -52,17 +52,23 @@ class Responder:
         watched = request.watched
         task_id = "" if watched.span is None else _task_of(operation)
         watched.is_for(type(operation).__name__, version, request.mount.name, task_id)
-        is_old = version != "1.0"
-        is_followed = not is_old and type(operation) is ops.SubscribeToTask
-        settings, caller = self._settings, request.caller
+        caller = request.caller
+        if caller.tenant is not None:
+            operation = _in_tenant(operation, caller.tenant)
+        closes_on_input, patience, names_tasks = not dialect.keeps_open, 0.0, dialect.names_tasks
+        if version != "1.0":
+            patience = self._settings.max_block_seconds
+            names_tasks = names_tasks or self._settings.client_task_ids
+        elif type(operation) is ops.SubscribeToTask:
+            closes_on_input = False
         return Call(
-            operation if caller.tenant is None else _in_tenant(operation, caller.tenant),
+            operation,
             caller,
             request.after,
             request.extensions,
-            not is_followed and not dialect.keeps_open,
-            settings.max_block_seconds if is_old else 0.0,
-            dialect.names_tasks or (is_old and settings.client_task_ids),
+            closes_on_input,
+            patience,
+            names_tasks,
             request.size,
         )
 

@@ -15,8 +15,7 @@ from dragoman.stores.sqlite.files.generations import renew_generation
 from dragoman.stores.sqlite.inspection import Inspection, open_to_read
 from dragoman.stores.sqlite.schema import (
     connect,
-    executor,
-    insert,
+    inserter,
     migrate,
     migrations,
     run,
@@ -150,15 +149,16 @@ class FileWriter(FileReader):
             run(self._connection, "UPDATE copying SET place = ?", (msgspec.msgpack.encode(place),))
 
     def _insert(self, table: Table, rows: Sequence[Row]) -> None:
-        execute = executor(self._connection)
+        insert = inserter(self._connection)
         if table.name == "events":
             found = [(task << SEQ_BITS | last, *rest) for task, last, *rest in rows]
-            insert(execute, "INSERT INTO events (position, n, kind, bodies)", found)
+            insert("INSERT INTO events (position, n, kind, bodies) VALUES (?, ?, ?, ?)", found)
             return
-        names = ", ".join([*table.columns, *(name for name, _ in table.fixed)])
+        names = [*table.columns, *(name for name, _ in table.fixed)]
         fixed = tuple(value for _, value in table.fixed)
-        into = f"INSERT INTO {table.file_name} ({names})"
-        insert(execute, into, [(*row, *fixed) for row in rows])
+        into = f"INSERT INTO {table.file_name} ({', '.join(names)})"
+        values = ", ".join("?" * len(names))
+        insert(f"{into} VALUES ({values})", [(*row, *fixed) for row in rows])
 
     async def finish(self, marks: Marks) -> None:
         """Make it a store that can be served, under its own name."""

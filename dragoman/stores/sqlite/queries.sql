@@ -323,19 +323,19 @@ DELETE FROM keys WHERE made_at < ?
     AND (task IS NULL OR NOT EXISTS (SELECT 1 FROM tasks WHERE number = keys.task));
 
 -- name: insert_tasks
-INSERT INTO tasks
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_events
-INSERT INTO events
+INSERT INTO events VALUES (?, ?, ?, ?);
 
 -- name: insert_keys
-INSERT INTO keys
+INSERT INTO keys VALUES (?, ?, ?, ?, ?);
 
 -- name: insert_snapshots
-INSERT OR REPLACE INTO snapshots
+INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?);
 
--- name: insert_deadlines
-INSERT INTO deadlines
+-- name: insert_deadline
+INSERT INTO deadlines VALUES (?, ?);
 
 -- name: count
 INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n;

@@ -1,7 +1,6 @@
 """The file's schema: numbered migrations, and the named queries of `queries.sql`."""
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,8 +46,6 @@ def migrations() -> Sequence[tuple[int, str]]:
     return named_sql.migrations(_PACKAGE)
 
 
-# Rows per statement: few statements per group, few texts for SQLite to keep compiled.
-_STRIDES = (64, 16, 4, 1)
 # What a row holds is the schema's affair; its readers give it types.
 Row = tuple[Any, ...]
 
@@ -73,29 +70,9 @@ def set_pragma(connection: apsw.Connection, name: str, value: str | int) -> None
     cast("Callable[..., Any]", connection.pragma)(name, value)  # pyright: ignore[reportUnknownMemberType]
 
 
-def insert(execute: Execute, into: str, rows: Sequence[Row]) -> None:
-    """Insert rows of one width, many with a statement: `into` is all of it but the values."""
-    if len(rows) == 1:
-        (row,) = rows
-        execute(_single.get(into) or _single.setdefault(into, _insertion(into, len(row), 1)), row)
-        return
-    left = rows
-    for stride in _STRIDES:
-        while len(left) >= stride:
-            columns = [column for row in left[:stride] for column in row]
-            execute(_insertion(into, len(rows[0]), stride), columns)
-            left = left[stride:]
-
-
-# The statements that insert one row.
-_single: dict[str, str] = {}
-
-
-@functools.lru_cache(64)
-def _insertion(into: str, width: int, rows: int) -> str:
-    """Return the statement that inserts so many rows."""
-    values = "(" + ",".join("?" * width) + ")"
-    return into + " VALUES " + ",".join([values] * rows)
+def inserter(connection: apsw.Connection) -> Execute:
+    """Return what runs a statement for each of several rows, in one call."""
+    return cast(Execute, connection.executemany)  # pyright: ignore[reportUnknownMemberType]
 
 
 def check(path: str) -> None:

@@ -37,11 +37,10 @@ from dragoman.stores.interface import (
     Append,
     Create,
     Done,
-    KeepReply,
     LeaveNote,
     Write,
 )
-from dragoman.stores.sqlite.schema import close, executor, insert, queries, run
+from dragoman.stores.sqlite.schema import close, executor, inserter, queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
 
@@ -115,11 +114,12 @@ class Writer:
     def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
         self._connection = connection
         self._execute = executor(connection)
+        self._insert = inserter(connection)
         # What a group may have to take back is kept in memory, not in a file of its own.
         self._execute("PRAGMA temp_store = memory")
-        # New keys go anywhere in their index, whose pages would be read again for each; and a page
-        # that is changed often is brought into the file seldom.
-        self._execute("PRAGMA cache_size = -8192")
+        # New keys go anywhere in their index, whose pages would be read again for each. No more,
+        # since a stream of a few megabytes fills it, and then it is what the process has grown by.
+        self._execute("PRAGMA cache_size = -2048")
         connection.wal_autocheckpoint(_WAL_PAGES)
         connection.set_busy_timeout(0)
         self._seals = seals
@@ -396,8 +396,9 @@ class Writer:
         figures.commits.add("ok")
         figures.commit_seconds.add(took)
         figures.commit_writes.add(len(outcomes))
-        for scope, number in self._met.items():
-            keep(self._scopes, scope, number)
+        if self._met:
+            for scope, number in self._met.items():
+                keep(self._scopes, scope, number)
         return outcomes
 
     def _do(self, chore: Chore, done: Done) -> _Next:
@@ -483,33 +484,33 @@ class Writer:
         last_number = self._last_number()
         for write in writes:
             scope = self._scopes.get(write.scope) or self._scope(write.scope)
-            if isinstance(write, KeepReply):
-                keys.append((scope, write.key, None, write.body, made_at))
-                numbers.append(0)
-                continue
-            if isinstance(write, LeaveNote):
+            if isinstance(write, Create):
+                number = last_number = last_number + 1
+                standing = write.standing
+                state, reached = STATE_NUMBERS[standing.state], standing.last_seq
+                ids = number, write.task_id, scope, write.context_id
+                tasks.append((*ids, state, standing.status_at, reached, 1, self._worker))
+                if write.pushes or write.deadline:
+                    rest.append(partial(self._create_rest, number, write))
+            elif isinstance(write, Append):
+                number = write.number
+                standing, before = write.standing, write.before
+                state, reached = STATE_NUMBERS[standing.state], standing.last_seq
+                left = scope, STATE_NUMBERS[before.state]
+                counts[left] = counts.get(left, 0) - 1
+                expected = before.last_seq, write.fence, write.next_fence
+                appends.append((number, *expected, state, standing.status_at, reached))
+                if write.notes or write.withheld or write.forgets or write.deadline is not None:
+                    rest.append(partial(self._append_rest, write))
+            elif isinstance(write, LeaveNote):
                 keys.extend([(scope, key, write.number, None, made_at) for key in write.keys])
                 rest.append(partial(self._leave_note, write))
                 numbers.append(write.number)
                 continue
-            standing = write.standing
-            state = STATE_NUMBERS[standing.state]
-            reached = state, standing.status_at, standing.last_seq
-            if isinstance(write, Create):
-                number = last_number = last_number + 1
-                ids = number, write.task_id, scope, write.context_id
-                tasks.append((*ids, *reached, 1, self._worker))
-                if write.pushes or write.deadline:
-                    rest.append(partial(self._create_rest, number, write))
             else:
-                number = write.number
-                before = write.before
-                left = scope, STATE_NUMBERS[before.state]
-                counts[left] = counts.get(left, 0) - 1
-                expected = before.last_seq, write.fence, write.next_fence
-                appends.append((number, *expected, *reached))
-                if write.notes or write.withheld or write.forgets or write.deadline is not None:
-                    rest.append(partial(self._append_rest, write))
+                keys.append((scope, write.key, None, write.body, made_at))
+                numbers.append(0)
+                continue
             place = scope, state
             counts[place] = counts.get(place, 0) + 1
             numbers.append(number)
@@ -519,22 +520,22 @@ class Writer:
             events.append((number << SEQ_BITS | last, count, kind, bodies))
             if (snapshot := write.snapshot) is not None:
                 snapshots.append((number, snapshot.seq, snapshot.head, snapshot.artifacts))
-        execute, sql = self._execute, self._sql
+        insert, sql = self._insert, self._sql
         if appends:
             self._append(appends)
         if tasks:
-            insert(execute, sql["insert_tasks"], tasks)
+            insert(sql["insert_tasks"], tasks)
         if events:
-            insert(execute, sql["insert_events"], events)
+            insert(sql["insert_events"], events)
         if keys:
-            insert(execute, sql["insert_keys"], keys)
+            insert(sql["insert_keys"], keys)
         if snapshots:
-            insert(execute, sql["insert_snapshots"], snapshots)
+            insert(sql["insert_snapshots"], snapshots)
         for record in rest:
             record()
         for (scope, state), n in counts.items():
             if n:
-                execute(sql["count"], (scope, state, n))
+                self._execute(sql["count"], (scope, state, n))
         if self.orders is not None:
             self.orders.record(self._connection, writes, numbers)
         self._number, self._numbered = last_number, self._version
@@ -581,7 +582,7 @@ class Writer:
             execute(sql["drop_notes"], (msgspec.json.encode(write.notes).decode(),))
 
     def _set_deadline(self, number: int, at: int) -> None:
-        insert(self._execute, self._sql["insert_deadlines"], [(number, at)])
+        self._execute(self._sql["insert_deadline"], (number, at))
 
     def _scope(self, scope: Scope) -> int:
         number = self._scopes.get(scope) or self._met.get(scope)

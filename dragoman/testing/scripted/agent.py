@@ -205,7 +205,8 @@ class ScriptedAgent:
             self._check_offer(JSONRPC, dialect)
             seen.version = dialect.version
             seen.operation = dialect.decode_request(envelope.method, envelope.params)
-            jsonrpc.check_answerable(envelope)
+            if not envelope.has_id:
+                raise jsonrpc.unanswerable()
             await self._answer(connection, wire, seen.operation)
         except A2AError as error:
             await wire.refuse(connection, error)

@@ -13,7 +13,7 @@ from dragoman.stores.interface.ledger import GENESIS, USER, Leg, Transfer
 from dragoman.stores.interface.orders import OrderRow
 from dragoman.stores.interface.trust import NOTHING, TrustEventRow
 from dragoman.stores.sqlite.ledger.rows import LEDGER, TRUST, order_values
-from dragoman.stores.sqlite.schema import executor, insert, run
+from dragoman.stores.sqlite.schema import inserter, run
 
 # Entries of one transfer, at most.
 _PLACE_BITS = 3
@@ -141,7 +141,7 @@ def _record(
         (number << _PLACE_BITS | place, state.account, leg.kind, *leg[3:], *state[1:])
         for place, (leg, state) in enumerate(zip(legs, states, strict=True))
     ]
-    insert(executor(connection), "INSERT INTO entries", entries)
+    inserter(connection)(LEDGER["add_entries"], entries)
 
 
 def _append_events(connection: apsw.Connection, events: Sequence[TrustEventRow]) -> None:
@@ -151,4 +151,4 @@ def _append_events(connection: apsw.Connection, events: Sequence[TrustEventRow])
         (place, line.agent, line.type, line.task, line.at, line.body, bytes.fromhex(line.hash))
         for place, line in enumerate(linked_events(number, prev, events), number + 1)
     ]
-    insert(executor(connection), "INSERT INTO trust_events", rows)
+    inserter(connection)(TRUST["add_events"], rows)

@@ -64,6 +64,9 @@ SELECT number, at, hash FROM transfers ORDER BY number DESC LIMIT 1;
 -- name: add_transfer
 INSERT INTO transfers VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: add_entries
+INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?);
+
 -- name: move
 UPDATE accounts SET balance = balance + ?, held = held + ?
 WHERE kind = ? AND owner = ? RETURNING number, balance, held;

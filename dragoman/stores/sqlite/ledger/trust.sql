@@ -1,6 +1,9 @@
 -- name: last_event
 SELECT number, hash FROM trust_events ORDER BY number DESC LIMIT 1;
 
+-- name: add_events
+INSERT INTO trust_events VALUES (?, ?, ?, ?, ?, ?, ?);
+
 -- name: after
 SELECT body FROM trust_events WHERE number > ? ORDER BY number LIMIT ?;
 
