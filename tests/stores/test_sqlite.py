@@ -402,6 +402,8 @@ async def test_words_are_in_tables_that_go_with_their_tasks(
         # Numbers begin with 1.
         assert _tables_of_words(store) == [3, 2]
         assert await found(store, "t") == ["t9"]
+        left = "SELECT rowid FROM words_2 WHERE words_2 MATCH 't*'"
+        assert store.read_now(lambda connection: run(connection, left)) == [(10,)]
     finally:
         await store.close()
 

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from harness.serving import Frame, frames
 from harness.waiting import within
+from msgspec.structs import replace
 
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState, TaskStatus
-from dragoman.stores.interface import Append, Create, TaskPosition, write
+from dragoman.stores.interface import Append, Create, Survey, TaskPosition, write
 from dragoman.testing.promises.samples import numbered, opening
 from tests.http.test_access_control import ALICE, BOSS, bearer
 from tests.server.operator.operator_site import API, OperatorSite, operator_site
@@ -168,3 +170,25 @@ async def test_a_long_task_is_read_by_windows(tmp_path: Any, events: int) -> Non
         print(f"five reads of a log of {events} events took {took * 1000:.0f} ms")
         # Reading all of it takes many times as long; a busy machine does not.
         assert took < 5
+
+
+async def test_what_receivers_were_sent_is_told_and_why_to_operators_alone() -> None:
+    async with operator_site() as site:
+        task = await site.made("x", ALICE)
+        store = site.app.store
+        (head,) = await store.survey(Survey(limit=1))
+        config = PushConfig("https://hook.example/secret", "h", TaskId(task))
+        push = await store.put_push(head.number, config, 0, most=5)
+        assert push is not None
+        failing = replace(push, cursor=1, tries=2, failing_since=1000, problem="answered 500")
+        await store.settle(failing)
+        path = f"/tasks/{task}/transitions"
+        taken, late = (await site.read(path))["pushes"]
+        assert (taken["kind"], taken["position"]) == ("delivered", 1)
+        assert (late["kind"], late["position"], late["tries"]) == ("failing", 2, 2)
+        assert late["url"] == "https://hook.example" and late["problem"] == "answered 500"
+        own = (await site.read(path, ALICE))["pushes"]
+        assert [one["kind"] for one in own] == ["delivered", "failing"]
+        assert "500" not in str(own) and "secret" not in str(own)
+        await store.settle(replace(failing, is_open=False))
+        assert [one["kind"] for one in (await site.read(path))["pushes"]] == ["delivered", "dead"]
