@@ -30,6 +30,19 @@ def test_that_fails():
     print("before it failed")
     assert 1 == 2
 """
+PRINTS = """
+import pathlib, time
+
+def test_that_prints_and_fails():
+    here = pathlib.Path(__file__)
+    here.with_suffix(".begun").touch()
+    until = time.monotonic() + 30
+    while len(list(here.parent.glob("*.begun"))) < 2:
+        assert time.monotonic() < until
+    for number in range(2000):
+        print(here.stem, number)
+    assert False
+"""
 DIES = """
 import os, pytest
 
@@ -78,6 +91,14 @@ def test_a_failure_is_shown_with_what_was_printed(tmp_path: Path) -> None:
     # `./dev test` runs again what this names.
     cache = tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed"
     assert list(json.loads(cache.read_text())) == ["test_fails.py::test_that_fails"]
+
+
+def test_what_two_print_at_once_is_not_mixed(tmp_path: Path) -> None:
+    # A process takes the next file when it begins the last test of one.
+    names = ("one", "two", "three", "four")
+    _, said = ran(tmp_path, **dict.fromkeys(names, PRINTS))
+    for name in names:
+        assert "\n".join(f"test_{name} {number}" for number in range(2000)) in said
 
 
 def test_the_first_failure_ends_a_run_that_asks_for_it(tmp_path: Path) -> None:
