@@ -31,7 +31,7 @@ from dragoman.model.identity import Caller, MessageId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState
-from dragoman.server.operator.task_words import index_some
+from dragoman.server.operator.tasks.words import index_some
 from dragoman.service import Call
 from dragoman.stores.interface import Store
 from dragoman.testing.promises.samples import (

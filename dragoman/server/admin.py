@@ -29,7 +29,7 @@ from dragoman.server.operator.inbox import (
     take_answer,
     waiting_request,
 )
-from dragoman.server.operator.trees import children_of
+from dragoman.server.operator.tasks.trees import children_of
 from dragoman.server.operator.viewing import Viewer
 from dragoman.server.site import Site
 from dragoman.service import Call, Service

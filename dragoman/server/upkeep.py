@@ -9,7 +9,7 @@ import time
 
 from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import StoreBroken, StoreUnavailable
-from dragoman.server.operator.task_words import index_some
+from dragoman.server.operator.tasks.words import index_some
 from dragoman.server.site import Site
 from dragoman.server.store_marks import drained_processes
 from dragoman.stores.interface import Duty, Rung

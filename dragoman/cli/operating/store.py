@@ -203,9 +203,9 @@ def copy(run: Invocation, source: str, target: str, anew: bool, audit: str | Non
     the log of trust, with their numbers and hashes. Then read the copy and compare.
 
     Stop the servers of FROM first, or restart them with --read-only; it is only read. If the copy
-    is interrupted, run the command again: it continues. No server starts on half a copy. Secrets stay encrypted with the
-    same key: the key file of FROM is copied to where TO has its own, unless keys are in
-    DRAGOMAN_STORE_KEY. Unfinished tasks continue when a server starts on TO.
+    is interrupted, run the command again: it continues. No server starts on half a copy. Secrets
+    stay encrypted with the same key: the key file of FROM is copied to where TO has its own, unless
+    keys are in DRAGOMAN_STORE_KEY. Unfinished tasks continue when a server starts on TO.
     """
     from dragoman.errors import StoreRefused
     from dragoman.stores import tools

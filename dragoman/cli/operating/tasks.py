@@ -147,7 +147,7 @@ _NO_TASKS = "no task is here yet; `dragoman send -a <ref> <text>` begins one"
 
 async def _texts(reading: "TaskInspection", line: "TaskLine") -> dict[str, str]:
     """Return what a task began with: of the first events alone, however long it is."""
-    from dragoman.server.operator.task_items import FIRST_BYTES, FIRST_EVENTS, opening_texts
+    from dragoman.server.operator.tasks.items import FIRST_BYTES, FIRST_EVENTS, opening_texts
 
     log = await reading.read(line.number, after=0, limit=FIRST_EVENTS, size=FIRST_BYTES)
     texts = opening_texts(log)

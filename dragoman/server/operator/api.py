@@ -37,9 +37,6 @@ from dragoman.server.operator import (
     keys,
     samples,
     system,
-    tasks,
-    top_lists,
-    trees,
 )
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.shapes import Me
@@ -50,6 +47,8 @@ from dragoman.server.operator.table import (
     OperatorRows,
     Table,
 )
+from dragoman.server.operator.tasks import endpoints as task_endpoints
+from dragoman.server.operator.tasks import top_lists, trees
 from dragoman.server.operator.viewing import Viewer
 from dragoman.server.site import Site
 from dragoman.telemetry import figures
@@ -85,7 +84,7 @@ async def describe_console(ask: OperatorAsk) -> dict[str, Any]:
 TABLE = Table(
     [
         *OWN.rows,
-        *tasks.ENDPOINTS.rows,
+        *task_endpoints.ENDPOINTS.rows,
         *events.ENDPOINTS.rows,
         *trees.ENDPOINTS.rows,
         *inbox_endpoints.ENDPOINTS.rows,

@@ -42,7 +42,7 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks import find
+from dragoman.server.operator.tasks.endpoints import find
 from dragoman.stores.interface import TaskRow
 from dragoman.telemetry import figures
 from dragoman.transports import sse

@@ -19,7 +19,7 @@ from dragoman.server.operator.shapes import (
     OneTask,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks import given, place_of
+from dragoman.server.operator.tasks.endpoints import given, place_of
 from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()

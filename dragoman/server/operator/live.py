@@ -8,8 +8,8 @@ import time
 from collections import deque
 
 from dragoman.model.task import INTERRUPTED
-from dragoman.server.operator.quiet import LastSign, QuietTasks, usual_milliseconds
 from dragoman.server.operator.shapes import TopLists
+from dragoman.server.operator.tasks.quiet import LastSign, QuietTasks, usual_milliseconds
 from dragoman.server.operator.viewing import Viewer
 from dragoman.stores.interface import Store, TaskRow
 from dragoman.telemetry import page

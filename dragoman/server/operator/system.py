@@ -34,8 +34,8 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import items_of
-from dragoman.server.operator.tasks import milliseconds
+from dragoman.server.operator.tasks.endpoints import milliseconds
+from dragoman.server.operator.tasks.items import items_of
 from dragoman.server.store_marks import drained_processes
 from dragoman.stores.interface import DeadLetter, Push
 

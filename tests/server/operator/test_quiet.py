@@ -5,7 +5,7 @@ import pytest
 
 from dragoman.model.events import Forwarded, StepKind, StepRecorded
 from dragoman.model.task import TaskState
-from dragoman.server.operator.quiet import SILENT, UNANSWERED, QuietTasks
+from dragoman.server.operator.tasks.quiet import SILENT, UNANSWERED, QuietTasks
 from dragoman.stores.memory import MemoryStore
 from dragoman.testing.promises.samples import addition, chunk, creation, head_of, write
 

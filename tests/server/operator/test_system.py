@@ -71,7 +71,7 @@ async def test_top_lists_count_the_latest_tasks_and_hold_for_some_seconds(
         assert failed in {one["taskId"] for one in top["errors"]}
         await site.made()
         assert (await site.read("/top"))["tasks"] == 4
-        monkeypatch.setattr("dragoman.server.operator.top_lists.HOLDS", 0.0)
+        monkeypatch.setattr("dragoman.server.operator.tasks.top_lists.HOLDS", 0.0)
         assert (await site.read("/top"))["tasks"] == 5
 
 

@@ -9,7 +9,7 @@ from harness.waiting import eventually
 from dragoman import App
 from dragoman.config import load_settings
 from dragoman.server import upkeep
-from dragoman.server.operator import task_words
+from dragoman.server.operator.tasks import words as task_words
 from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF, FREE_ANNA, send
 from tests.server.operator.operator_site import API, clerk, operator_site
 

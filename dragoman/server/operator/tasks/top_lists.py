@@ -12,7 +12,7 @@ from datetime import timedelta
 from dragoman.model.task import TaskState
 from dragoman.server.operator.shapes import TaskItem, TopItem, TopLists, TopQuery, instant
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import items_of, priced
+from dragoman.server.operator.tasks.items import items_of, priced
 
 ENDPOINTS = OperatorRows()
 # Tasks that are counted, how many together, and how many of each kind are told.

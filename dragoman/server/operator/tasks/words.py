@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dragoman.server.operator.task_items import WITH_REASON, TaskTexts, openings_of, texts_of
+from dragoman.server.operator.tasks.items import WITH_REASON, TaskTexts, openings_of, texts_of
 from dragoman.stores.interface import LATEST, Store, Survey, TaskRow, TaskWords
 
 # Han, kana and Hangul.

@@ -13,8 +13,8 @@ from dragoman.model.money import MICRO
 from dragoman.model.task import Task
 from dragoman.server.operator.shapes import Node, OneTask, Tree, instant
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import items_of
-from dragoman.server.operator.tasks import find
+from dragoman.server.operator.tasks.endpoints import find
+from dragoman.server.operator.tasks.items import items_of
 from dragoman.server.operator.viewing import Viewer
 from dragoman.stores.interface import Store, TaskRow
 

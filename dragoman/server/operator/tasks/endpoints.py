@@ -25,8 +25,8 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import items_of, priced
-from dragoman.server.operator.task_words import search, words_of
+from dragoman.server.operator.tasks.items import items_of, priced
+from dragoman.server.operator.tasks.words import search, words_of
 from dragoman.service import Call, TaskReply
 from dragoman.stores.interface import Survey, TaskRow
 
