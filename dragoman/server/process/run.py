@@ -324,6 +324,8 @@ async def _serve(
 ) -> None:
     # Before uvicorn, which would report a mistake in the settings as its own failure.
     await app.start()
+    # uvicorn does not know of a signal that came while the store was opened.
+    server.should_exit = bool(came)
     await server.serve(sockets=listeners)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:

@@ -1,8 +1,11 @@
-"""A process that an operator drains ends in good order, and the others go on."""
+"""A process that an operator drains ends in good order, and the others go on; so does one that is
+told to stop while it starts."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 from harness.processes import running
 from harness.serving import message
@@ -55,3 +58,25 @@ async def test_one_of_two_workers_is_drained_and_replaced_while_callers_are_serv
         assert not before & await living()
         audit = (tmp_path / "tasks.db.audit.jsonl").read_text()
         assert audit.count("console.process.drain") == 2
+
+
+async def test_a_signal_that_comes_while_the_store_is_opened_ends_the_server(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "echo.py").write_text(AGENT)
+    held = apsw.Connection(str(tmp_path / "tasks.db"))
+    held.execute("BEGIN EXCLUSIVE")
+    options = ("--listen", "127.0.0.1:0", "--store", "tasks.db")
+    with running("serve", "echo.py", *options, cwd=tmp_path) as child:
+        status = Path(f"/proc/{child.process.pid}/status")
+
+        def handles_signals() -> bool:
+            caught = status.read_text().partition("SigCgt:")[2].split()[0]
+            return bool(int(caught, 16) >> signal.SIGTERM - 1 & 1)
+
+        # Opening the file comes after that, and waits for us.
+        await eventually(handles_signals)
+        child.signal(signal.SIGTERM)
+        held.execute("ROLLBACK")
+        assert child.process.wait(WAIT) == 0
+    held.close()
