@@ -1,3 +1,4 @@
+-- compatible
 -- The words of tasks, written behind the tasks.
 CREATE TABLE task_words (
     task     bigint PRIMARY KEY,
@@ -6,6 +7,15 @@ CREATE TABLE task_words (
 );
 CREATE INDEX task_words_by_word ON task_words USING gin (words);
 CREATE INDEX task_words_unfinished ON task_words (task) WHERE NOT is_final;
+
+-- Words go with their tasks, also where a release forgets tasks that knows of no words.
+CREATE FUNCTION forget_words() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM task_words USING gone WHERE task = gone.number;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER forget_words AFTER DELETE ON tasks REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forget_words();
 
 -- Blocks of task numbers that are not indexed whole, and how far each is. The highest stays.
 CREATE TABLE unindexed_blocks (
