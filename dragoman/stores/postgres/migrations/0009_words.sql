@@ -22,3 +22,12 @@ CREATE TABLE unindexed_blocks (
     first bigint PRIMARY KEY,
     upto  bigint NOT NULL
 ) WITH (fillfactor = 50);
+
+-- With the blocks that were given since.
+CREATE VIEW blocks_to_index AS
+SELECT first, upto FROM unindexed_blocks
+UNION ALL
+SELECT number * 4096, number * 4096 - 1 FROM generate_series(
+    coalesce((SELECT max(first) / 4096 + 1 FROM unindexed_blocks),
+        (SELECT min(number) / 4096 FROM tasks), 0),
+    (SELECT last_value FROM blocks)) AS number;
