@@ -51,6 +51,8 @@ class AccessControl:
         self._keeper = keeper
         self._audit = audit
         self._guard = Guard(settings, is_local=is_local)
+        # One answer for every path: what is refused here is not known by its path yet.
+        self._has_chats = settings.server.openai
         self._limits = CallerLimits(settings, rates=rates)
         # Learns which callers are active.
         self._shares = shares or Shares()
@@ -67,7 +69,7 @@ class AccessControl:
         if (problem := self._guard.problem(request)) is not None:
             if problem.status == 403:
                 self._note(request, "", "access.denied", reason="a page of another origin")
-            await refuse(request, problem)
+            await self._refuse(request, problem)
             return
         if (allowed := self._guard.preflight(request)) is not None:
             await request.respond(204, allowed, b"")
@@ -220,7 +222,7 @@ class AccessControl:
         else:
             seconds, problem = 1, GuardProblem(503, "Service Unavailable", error.public)
         request.extra = [*request.extra, (b"retry-after", b"%d" % seconds)]
-        await refuse(request, problem)
+        await self._refuse(request, problem)
 
     def _remember(self, request: HttpRequest, caller: Caller | None, error: RateLimited) -> None:
         """Remember that this caller, or without one its whole address, would be refused again."""
@@ -230,8 +232,18 @@ class AccessControl:
         else:
             key = self.refusals.caller_key(evidence.address, evidence.certificate, evidence.headers)
         usage = self._limits.usage(caller, request.address)
-        headers, body = _document(_too_many(error))
+        headers, body = self._document(_too_many(error))
         self.refusals.add(key, usage, [*headers, *request.extra], body)
+
+    async def _refuse(self, request: HttpRequest, problem: GuardProblem) -> None:
+        """Answer a request that gets no further than its head."""
+        headers, body = self._document(problem)
+        await request.respond(problem.status, headers, body)
+
+    def _document(self, problem: GuardProblem) -> tuple[Headers, bytes]:
+        """Return a problem as the headers that describe it, and a body."""
+        body = problem.body(for_chats=self._has_chats)
+        return [(b"content-type", PROBLEM_JSON), (b"content-length", b"%d" % len(body))], body
 
     def _note(
         self, request: HttpRequest, route: str, act: str, *, who: str = "", reason: str = ""
@@ -253,18 +265,6 @@ def _limited_callers(settings: Settings, keeper: Gatekeeper | None) -> LimitedCa
     # Pages of other sites get other headers.
     origins = [b"origin"] if settings.http.cors else []
     return LimitedCallers([*addresses, *credentials, *origins], [*addresses, *origins])
-
-
-async def refuse(request: HttpRequest, problem: GuardProblem) -> None:
-    """Answer a request that gets no further than its head."""
-    headers, body = _document(problem)
-    await request.respond(problem.status, headers, body)
-
-
-def _document(problem: GuardProblem) -> tuple[Headers, bytes]:
-    """Return a problem as the headers that describe it, and a body."""
-    body = problem.body()
-    return [(b"content-type", PROBLEM_JSON), (b"content-length", b"%d" % len(body))], body
 
 
 def _too_many(error: RateLimited) -> GuardProblem:

@@ -2,7 +2,7 @@
 size; and the headers that keep browsers from making more of an answer than it is."""
 
 import ipaddress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from dragoman.config import Settings
@@ -46,16 +46,23 @@ class GuardProblem(NamedTuple):
     title: str
     detail: str
 
-    def body(self) -> bytes:
-        """Return the document."""
-        return encode(
-            {
-                "type": "about:blank",
-                "title": self.title,
-                "status": self.status,
-                "detail": self.detail,
+    def body(self, *, for_chats: bool = False) -> bytes:
+        """Return the document. `for_chats`: it has what chat programs read of an error too."""
+        facts: dict[str, Any] = {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if for_chats:
+            kind = "server_error" if self.status >= 500 else "invalid_request_error"
+            facts["error"] = {
+                "message": self.detail,
+                "type": "rate_limit_error" if self.status == 429 else kind,
+                "param": None,
+                "code": self.title.lower().replace(" ", "_"),
             }
-        )
+        return encode(facts)
 
 
 class Guard:

@@ -1,6 +1,6 @@
 """Errors in the shape of that API: an object `error` with a message, a type, the parameter and a
 code. What is refused before the path is looked at (no credential, too many requests) is answered as
-everywhere: callers without access learn nothing of what is here."""
+everywhere, with such an object inside: callers without access learn nothing of what is here."""
 
 from typing import Any
 

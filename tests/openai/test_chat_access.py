@@ -125,6 +125,17 @@ async def test_an_api_key_is_a_bearer_token_where_chat_programs_are_served(
         assert (await site.http.get("/v1/models", headers=both)).status_code == 401
 
 
+async def test_a_program_that_asks_too_often_is_told_so_in_words(tmp_path: Path) -> None:
+    """By the app, and by the connection that remembers it."""
+    async with chatting("served", tmp_path, rate_limit="1/60s") as site:
+        await site.openai().models.retrieve("concierge")
+        for _ in range(3):
+            with pytest.raises(openai.RateLimitError, match="Too many") as refused:
+                await site.openai().models.retrieve("concierge")
+            assert refused.value.type == "rate_limit_error"
+            assert refused.value.code == "too_many_requests"
+
+
 async def test_an_agent_for_some_callers_is_no_model_of_others(tmp_path: Path) -> None:
     async with (
         chatting("gateway", tmp_path, **tokens(tmp_path)) as site,

@@ -481,7 +481,7 @@ async def test_a_server_without_the_new_key_says_so_and_other_writes_of_the_mome
 
 async def test_a_file_of_an_earlier_release_has_no_key_to_change(path: Path) -> None:
     of_schema_2(path)
-    with pytest.raises(ConfigError, match="start a server on it once"):
+    with pytest.raises(ConfigError, match="dragoman store migrate"):
         sealed_with(path)
 
 

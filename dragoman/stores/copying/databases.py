@@ -17,7 +17,7 @@ from dragoman.stores.postgres.connections import (
     plain,
 )
 from dragoman.stores.postgres.operating.bookkeeping import accounting_database
-from dragoman.stores.postgres.schema import check_present, check_server, migrate
+from dragoman.stores.postgres.schema import check_same, check_server, migrate
 from dragoman.stores.postgres.writer import BLOCK
 
 _decode_place = msgspec.msgpack.Decoder(Place).decode
@@ -212,7 +212,7 @@ async def database_reader(addresses: Addresses) -> AsyncGenerator[DatabaseReader
         # In a file there are none that have no number.
         await accounting.sealer.catch_up()
     async with _session(addresses) as session:
-        await check_present(session)
+        await check_same(session)
         async with session.transaction(isolation="repeatable_read", readonly=True):
             yield DatabaseReader(session)
 

@@ -12,12 +12,11 @@ import msgspec
 from dragoman.errors import ConfigError, StoreRefused
 from dragoman.stores.copying.tables import TABLES, Key, Marks, Place, Row, Table
 from dragoman.stores.sqlite.files.generations import renew_generation
-from dragoman.stores.sqlite.inspection import Inspection, open_to_read
+from dragoman.stores.sqlite.inspection import Inspection, check_schema, open_to_read
 from dragoman.stores.sqlite.schema import (
     connect,
     inserter,
     migrate,
-    migrations,
     run,
     transaction,
 )
@@ -207,9 +206,7 @@ async def file_reader(path: Path) -> AsyncGenerator[FileReader]:
     """Read a file as of one moment; raises `ConfigError`."""
     connection = open_to_read(path)
     try:
-        ((schema,),) = run(connection, "PRAGMA user_version")
-        if schema != migrations()[-1][0]:
-            raise ConfigError(f"{path}: is of an earlier release; start a server on it once")
+        check_schema(connection, path)
         run(connection, "BEGIN")
         yield FileReader(connection, path)
     finally:

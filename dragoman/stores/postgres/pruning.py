@@ -31,7 +31,6 @@ _PARTS = (
     "forget_withheld",
     "forget_letters",
     "forget_pushes",
-    "forget_words",
     "forget_tasks",
 )
 

@@ -38,9 +38,6 @@ DELETE FROM dead_letters WHERE push IN (SELECT number FROM pushes WHERE task = A
 -- name: forget_pushes
 DELETE FROM pushes WHERE task = ANY ($1::bigint[]);
 
--- name: forget_words
-DELETE FROM task_words WHERE task = ANY ($1::bigint[]);
-
 -- name: forget_tasks
 DELETE FROM tasks WHERE number = ANY ($1::bigint[]);
 

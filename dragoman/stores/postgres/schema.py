@@ -4,6 +4,8 @@ A migration that older releases can live with begins with `-- compatible`. Any o
 while no worker of an older release lives; until then the newer process refuses to start, in words.
 """
 
+from typing import NoReturn
+
 from dragoman.errors import ConfigError
 from dragoman.stores import named_sql
 from dragoman.stores.postgres.connections import Connection, ServerError, plain
@@ -71,10 +73,7 @@ async def migrate(connection: Connection, *, is_copying: bool = False) -> None:
         row = await connection.fetchrow("SELECT version, oldest FROM dragoman_schema")
         done, oldest = row or (0, 0)
         if oldest > latest():
-            raise ConfigError(
-                f"store: a newer release made this database (schema {done}, this release knows "
-                f"{latest()}); run a release that knows it"
-            )
+            _refuse_newer(done)
         wanted = [(number, script) for number, script in migrations() if number > done]
         if not wanted:
             return
@@ -125,12 +124,30 @@ async def _run(connection: Connection, script: str) -> None:
 
 
 async def check_present(connection: Connection) -> None:
-    """Refuse a database that a server has not made ready; raises `ConfigError`."""
+    """Refuse a database whose tables are not what this release reads; raises `ConfigError`."""
     if await connection.fetchval("SELECT to_regclass('dragoman_schema') IS NULL"):
         raise ConfigError("store: this database has no tasks of ours; start a server on it once")
-    version = await connection.fetchval("SELECT version FROM dragoman_schema")
-    if version != latest():
+    version, oldest = await connection.fetchrow("SELECT version, oldest FROM dragoman_schema")
+    if version < latest():
         raise ConfigError(
-            f"store: the database has schema {version}, this release knows {latest()}; "
-            + ("start a server on it once" if version < latest() else "use a newer release")
+            f"store: the database has schema {version}, this release needs {latest()}; dragoman "
+            "store migrate brings it to that, as the next server to start does",
+            remedy="dragoman store migrate --store <address>",
         )
+    if oldest > latest():
+        _refuse_newer(version)
+
+
+async def check_same(connection: Connection) -> None:
+    """Refuse a database that may have more than this release knows of; raises `ConfigError`."""
+    await check_present(connection)
+    version = await connection.fetchval("SELECT version FROM dragoman_schema")
+    if version > latest():
+        _refuse_newer(version)
+
+
+def _refuse_newer(version: int) -> NoReturn:
+    raise ConfigError(
+        f"store: a newer release made this database (schema {version}, this release knows "
+        f"{latest()}); run a release that knows it"
+    )

@@ -26,13 +26,6 @@ class DatabaseWords:
 
     async def unindexed(self, limit: int, newest: bool) -> list[Row]:
         """Return tasks that are new, and that ended since."""
-
-        async def note_blocks(connection: Connection) -> None:
-            await connection.execute(_SQL["lock_blocks"])
-            await connection.execute(_SQL["drop_blocks"])
-            await connection.execute(_SQL["add_blocks"])
-
-        await do(self._connections, note_blocks, is_repeatable=True)
         name = "unindexed_last" if newest else "unindexed_first"
         rows = await self._connections.rows(_SQL[name], limit)
         return rows + await self._connections.rows(_SQL["finished_since"], limit)
@@ -46,6 +39,11 @@ class DatabaseWords:
         ]
         final = [task.number for task in tasks if task.words is None and task.is_final]
 
+        async def note_blocks(connection: Connection) -> None:
+            await connection.execute(_SQL["lock_blocks"])
+            await connection.execute(_SQL["drop_blocks"])
+            await connection.execute(_SQL["add_blocks"])
+
         async def record(connection: Connection) -> None:
             if worded:
                 columns = [list(column) for column in zip(*worded, strict=True)]
@@ -54,6 +52,7 @@ class DatabaseWords:
             numbers = [task.number for task in tasks]
             await connection.execute(_SQL["move_cursors"], numbers)
 
+        await do(self._connections, note_blocks, is_repeatable=True)
         await do(self._connections, record, is_repeatable=True)
 
     async def search(self, survey: Survey, words: Sequence[str]) -> tuple[list[Row], int]:

@@ -2,12 +2,7 @@
 SELECT pg_advisory_xact_lock(1685217639, -1);
 
 -- name: add_blocks
-INSERT INTO unindexed_blocks
-SELECT number * 4096, number * 4096 - 1 FROM generate_series(
-    coalesce((SELECT max(first) / 4096 + 1 FROM unindexed_blocks),
-        (SELECT min(number) / 4096 FROM tasks), 0),
-    (SELECT last_value FROM blocks)) AS number
-ON CONFLICT DO NOTHING;
+INSERT INTO unindexed_blocks SELECT first, upto FROM blocks_to_index ON CONFLICT DO NOTHING;
 
 -- name: drop_blocks
 -- Those in which no task can come to be any more, once all of theirs are indexed.
@@ -17,13 +12,13 @@ WHERE first < (SELECT max(first) FROM unindexed_blocks)
     AND NOT EXISTS (SELECT 1 FROM tasks WHERE number > upto AND number < first + 4096);
 
 -- name: unindexed_first
-SELECT fresh.* FROM unindexed_blocks CROSS JOIN LATERAL (
+SELECT fresh.* FROM blocks_to_index CROSS JOIN LATERAL (
     SELECT number, id, context, scope, state, status_at, last_seq, fence, holder FROM tasks
     WHERE number > upto AND number < first + 4096 ORDER BY number LIMIT $1
 ) AS fresh ORDER BY number LIMIT $1;
 
 -- name: unindexed_last
-SELECT fresh.* FROM unindexed_blocks CROSS JOIN LATERAL (
+SELECT fresh.* FROM blocks_to_index CROSS JOIN LATERAL (
     SELECT number, id, context, scope, state, status_at, last_seq, fence, holder FROM tasks
     WHERE number > upto AND number < first + 4096 ORDER BY number DESC LIMIT $1
 ) AS fresh ORDER BY number DESC LIMIT $1;

@@ -4,6 +4,7 @@ The file is opened for reading alone and the reader is no worker of it, so serve
 neither wait nor notice. Contents of messages are never read.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -190,7 +191,7 @@ def check_schema(connection: apsw.Connection, path: Path) -> None:
         raise ConfigError(
             f"{path}: an older release made it; dragoman store migrate brings it to the present "
             "schema",
-            remedy=f"dragoman store migrate --store {path}",
+            remedy=f"dragoman store migrate --store {shlex.quote(str(path))}",
         )
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import apsw
 
-from dragoman.errors import ConfigError
 from dragoman.stores.interface import Sealing
 from dragoman.stores.interface.sealing import Rotated
 from dragoman.stores.sealed_values import SEALED_ROWS, SealedRows, resealed
-from dragoman.stores.sqlite.inspection import open_to_read
-from dragoman.stores.sqlite.schema import connect, migrations, queries, run, transaction
+from dragoman.stores.sqlite.inspection import check_schema, open_to_read
+from dragoman.stores.sqlite.schema import connect, queries, run, transaction
 from dragoman.stores.sqlite.seals import keys_of
 
 # Rows per transaction: servers wait for none of them long.
@@ -29,9 +28,7 @@ def sealed_with(path: Path) -> list[bytes]:
     """Return the keys a file is sealed with, the one to seal with first."""
     connection = open_to_read(path)
     try:
-        ((schema,),) = run(connection, "PRAGMA user_version")
-        if schema != migrations()[-1][0]:
-            raise ConfigError(f"{path}: is of an earlier release; start a server on it once")
+        check_schema(connection, path)
         return keys_of(connection)
     finally:
         connection.close()

@@ -73,6 +73,27 @@ async def test_a_copy_is_served_and_its_new_tasks_have_numbers_of_their_own(
     assert not [one for one in found if "counter" in one.what or "gap" in one.what], found
 
 
+async def test_the_words_of_a_copy_are_indexed_anew(
+    source: Path, database: str, tmp_path: Path
+) -> None:
+    """Also where servers found blocks of numbers without tasks, and look there no more."""
+    unseal(source)
+    store = PostgresStore(Addresses(database))
+    await store.open()
+    await store._connections.rows("SELECT setval('blocks', 900)")
+    for _ in range(2):
+        await store.index_words([])
+    await store.close()
+    await asyncio.to_thread(tools.copy, of(source), of(database), unseen)
+    await asyncio.to_thread(tools.copy, of(database), of(tmp_path / "back.db"), unseen)
+    for store in (PostgresStore(Addresses(database)), SQLiteStore(tmp_path / "back.db")):
+        await store.open()
+        try:
+            assert {head.number for head in await store.unindexed(9)} == set(TASKS)
+        finally:
+            await store.close()
+
+
 def test_a_copy_that_is_cut_off_goes_on_where_it_was(
     source: Path, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from harness.databases import Databases
 
 from dragoman.errors import ConfigError
 from dragoman.model.task import TaskState
+from dragoman.stores.copying.databases import database_reader
 from dragoman.stores.interface import Store
 from dragoman.stores.interface.inspection import (
     HealthInspection,
@@ -18,6 +19,7 @@ from dragoman.stores.interface.inspection import (
 from dragoman.stores.postgres import Addresses, PostgresStore
 from dragoman.stores.postgres.operating.inspection import inspecting
 from dragoman.stores.postgres.operating.reading import reading_tasks
+from dragoman.stores.postgres.schema import latest
 from dragoman.testing.promises.inspection import InspectionPromises, Seen, follow
 from dragoman.testing.promises.samples import creation, submit, write
 from tests.stores.postgres.conftest import Opener
@@ -103,6 +105,35 @@ async def test_workers_that_are_gone_leave_nothing_in_a_position(
         position = await reading.here()
         _, position = await reading.follow(position, TailFilter(), 100)
     assert len(position.blocks) == 1 and len(position.seen) == 4
+
+
+async def test_a_database_of_an_older_release_is_refused_with_what_migrates_it(
+    databases: Databases, database: str
+) -> None:
+    sql = f"UPDATE dragoman_schema SET version = {latest() - 1}"
+    await asyncio.to_thread(databases.server.sql, sql, database.rpartition("/")[2])
+    with pytest.raises(ConfigError, match="dragoman store migrate") as refused:
+        await PostgresStore(Addresses(database), is_read_only=True).open()
+    assert refused.value.remedy.startswith("dragoman store migrate")
+
+
+async def test_a_newer_database_that_this_release_can_use_is_read_but_not_copied(
+    databases: Databases, database: str
+) -> None:
+    """What it has besides would not be in the copy."""
+    name, addresses = database.rpartition("/")[2], Addresses(database)
+    sql = f"UPDATE dragoman_schema SET version = {latest() + 1}"
+    await asyncio.to_thread(databases.server.sql, sql, name)
+    async with reading_tasks(addresses):
+        pass
+    with pytest.raises(ConfigError, match="a newer release made this database"):
+        async with database_reader(addresses):
+            pass
+    sql = f"UPDATE dragoman_schema SET oldest = {latest() + 1}"
+    await asyncio.to_thread(databases.server.sql, sql, name)
+    with pytest.raises(ConfigError, match="a newer release made this database"):
+        async with reading_tasks(addresses):
+            pass
 
 
 async def test_a_database_that_no_server_made_ready_is_refused_in_words(

@@ -16,6 +16,7 @@ from dragoman.testing.promises.samples import (
     submit,
     write,
 )
+from dragoman.testing.promises.words import index
 from tests.stores.postgres.conftest import Opener
 
 PART = 1 << 20
@@ -91,6 +92,15 @@ async def test_tasks_beyond_those_to_keep_leave_no_empty_partition(store: Postgr
     assert [name for name in await parts(store) if name.endswith("_0")] == []
     ((left,),) = await store._connections.rows("SELECT count(*) FROM events")
     assert left == 700
+
+
+async def test_words_go_with_tasks_that_an_older_release_forgets(store: PostgresStore) -> None:
+    """It knows of no words, and deletes the tasks alone."""
+    await submit(store, ended("t1"), ended("t2"))
+    await index(store)
+    gone, stays = [(await head_of(store, id)).number for id in ("t1", "t2")]
+    await store._connections.rows("DELETE FROM tasks WHERE number = $1", gone)
+    assert await store._connections.rows("SELECT task FROM task_words") == [(stays,)]
 
 
 async def test_one_that_was_frozen_and_has_a_successor_forgets_nothing(

@@ -120,6 +120,13 @@ async def test_a_change_that_older_processes_can_live_with_is_made_while_they_wo
     assert await newer._connections.rows("SELECT * FROM novelties") == []
 
 
+def test_replicas_of_the_last_release_go_on_with_the_present_schema() -> None:
+    """0.11.0 knows 8 migrations. One after them that it could not use would have all replicas
+    stopped for an upgrade by one minor version."""
+    later = [script for number, script in schema.migrations() if number > 8]
+    assert later and all(script.startswith(schema.COMPATIBLE) for script in later)
+
+
 async def test_any_other_change_waits_for_older_processes_to_end(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

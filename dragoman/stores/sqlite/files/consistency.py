@@ -8,16 +8,14 @@ from typing import Any
 from dragoman.errors import ConfigError
 from dragoman.stores.at_once import at_once
 from dragoman.stores.consistency import FILE_LOG, Inconsistency, inconsistencies
-from dragoman.stores.sqlite.inspection import open_to_read
-from dragoman.stores.sqlite.schema import migrations, one_moment, run
+from dragoman.stores.sqlite.inspection import check_schema, open_to_read
+from dragoman.stores.sqlite.schema import one_moment, run
 
 
 def inconsistencies_in(path: Path) -> list[Inconsistency]:
     """Return what in a file should not be, as of one moment."""
     with closing(open_to_read(path)) as connection:
-        ((schema,),) = run(connection, "PRAGMA user_version")
-        if schema != migrations()[-1][0]:
-            raise ConfigError(f"{path}: is of an earlier release; start a server on it once")
+        check_schema(connection, path)
         ((sound,),) = run(connection, "PRAGMA quick_check(1)")
         if sound != "ok":
             raise ConfigError(f"{path}: the file is damaged: {str(sound).splitlines()[-1]}")
