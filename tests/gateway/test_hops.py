@@ -139,10 +139,13 @@ def test_what_was_hidden_of_a_request_is_hidden_of_its_answer() -> None:
     keep = log.observer(SCOPE, "t", "a", ["in/the address"])
     pair = base64.b64encode(b"me:opensesame").decode()
     keep(request(authorization=f"Basic {pair}", cookie="a=crumbs-1; b=crumbs-2"))
+    said = {"x-session": "of the agent", "content-type": "application/json"}
+    keep(Exchanged("answer", "POST", "", status=200, headers=said, request=1))
     for text in (pair, "opensesame", "crumbs-2", "in/the address", "in%2Fthe%20address"):
         keep(event(json.dumps({"said": f"<{text}>", text: [text]}).encode()))
         keep(event(f"plain {text}".encode()))
     (hop,) = log.of(SCOPE, "t").hops
+    assert hop.headers == {"x-session": "<redacted>", "content-type": "application/json"}
     shown = json.dumps(hop.answers)
     assert len(hop.answers) == 10
     for text in ("opensesame", "crumbs", "the address", "the%20address", pair):
