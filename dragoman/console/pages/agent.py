@@ -24,7 +24,7 @@ from dragoman.transports import rest
 _TASKS = 8
 _LOOKED_AT = 100
 _MOST_FINDINGS = 20
-_LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream")
+_LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream", "try_hops")
 # Events of the stream of what was sent that are shown, the last.
 _STREAMED = 100
 _LINE = 80
