@@ -98,7 +98,7 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
 async def test_an_agent_is_tried_over_grpc(browser: Browser, tmp_path: Path) -> None:
     async with (
         serving(named("Newer")) as newer,
-        gateway(tmp_path) as site,
+        gateway(tmp_path, transport="jsonrpc,rest,grpc") as site,
         looking(browser, site.url) as page,
     ):
         await page.goto("/console/agents")
