@@ -10,25 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from dragoman.security.secret_text import HIDDEN, hidden_pairs, hidden_text, hidden_value
+from dragoman.security.secret_text import (
+    HIDDEN,
+    hidden_pairs,
+    hidden_text,
+    hidden_value,
+    is_open_header,
+)
 
 # A shorter secret is found only where nothing is attached to it: it may be part of any word.
 LONG = 8
-# Headers whose values identify no caller.
-# fmt: off
-_OPEN_HEADERS = frozenset({
-    "a2a-version", "a2a-extensions", "accept", "accept-encoding", "accept-ranges", "age", "allow",
-    "alt-svc", "cache-control", "connection", "content-disposition", "content-encoding",
-    "content-language", "content-length", "content-range", "content-security-policy",
-    "content-type", "date", "etag", "expires", "host", "if-modified-since", "if-none-match",
-    "keep-alive", "last-event-id", "last-modified", "location", "pragma", "referrer-policy",
-    "retry-after", "server", "server-timing", "strict-transport-security", "traceparent",
-    "tracestate", "transfer-encoding", "user-agent", "vary", "via", "x-a2a-extensions",
-    "x-accel-buffering", "x-cache", "x-content-type-options", "x-dragoman-resume",
-    "x-frame-options", "x-powered-by", "x-request-id", "x-response-time",
-})
-_OPEN_PREFIXES = ("access-control-", "ratelimit", "x-ratelimit-")
-# fmt: on
 _USER = re.compile(r"(?<=://)[^/?#\s@]*@")
 # The same of what names an agent, which may be a host alone; `@name` is one of a catalog.
 _CALLER = re.compile(r"(?i)^(?!@)([a-z][a-z0-9+.-]*://)?([^/?#\s]+)@")
@@ -95,9 +86,8 @@ class Redactor:
 
     def header(self, name: str, value: str) -> str:
         """Return a header's value as it may be shown."""
-        lower = name.lower()
-        is_open = lower in _OPEN_HEADERS or lower.startswith(_OPEN_PREFIXES)
-        return self.text(value) if is_open and value not in self._values else HIDDEN
+        is_open = is_open_header(name) and value not in self._values
+        return self.text(value) if is_open else HIDDEN
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return headers as they may be shown."""

@@ -59,6 +59,8 @@ class Exchanged(msgspec.Struct, frozen=True):
     # Seconds since the request was made.
     elapsed: float = 0.0
     text: str = ""
+    # Tells requests that are under way at the same time apart.
+    request: int = 0
 
 
 Observer = Callable[[Exchanged], None]
@@ -78,7 +80,8 @@ class _Observe:
     def __call__(self, kind: str, **facts: Any) -> None:
         if self._observer is not None:
             elapsed = time.monotonic() - self._since
-            self._observer(Exchanged(kind, self._method, self._url, elapsed=elapsed, **facts))
+            facts |= {"elapsed": elapsed, "request": id(self)}
+            self._observer(Exchanged(kind, self._method, self._url, **facts))
 
 
 class OutgoingRequest(msgspec.Struct, frozen=True):

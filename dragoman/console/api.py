@@ -13,6 +13,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from dragoman.http.grpc.exchange import RpcExchange, RpcOutcome
+from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.request import Headers, HttpRequest
 from dragoman.server.site import Asgi
 from dragoman.transports.sse import ServerSentEvent, SseReader
@@ -139,6 +141,16 @@ class VisitorApi:
         self._is_counted = self._is_counted or answer.status == 200
         return answer
 
+    async def rpc(self, path: str, message: bytes, version: str) -> RpcOutcome:
+        """Return the answer of an rpc, as a caller by gRPC has it; it streams nothing."""
+        scope = self._scope_of("POST", path, {}, [(b"a2a-version", version.encode())], b"")
+        origin = RpcOrigin(scope["client"], scope["server"], scope["scheme"], None)
+        exchange = RpcExchange(path, scope["headers"], message, origin, _NoWire())
+        # What is known of the visitor's connection comes last.
+        known = {**exchange.scope["extensions"], **scope.get("extensions", {})}
+        exchange.scope = {**scope, "http_version": "2", "extensions": known}
+        return await exchange.run(self._asgi)
+
     @asynccontextmanager
     async def events(self, path: str) -> AsyncGenerator[AsyncGenerator[ServerSentEvent]]:
         """Open a stream of the operator API; raises `ApiFailed`."""
@@ -175,6 +187,20 @@ class VisitorApi:
             # The visitor's own request was let in: this one is a part of it.
             "state": {"is_admitted": True, **({"is_part": True} if is_part else {})},
         }
+
+
+class _NoWire:
+    """What gRPC offers to an rpc inside the process: no deadline, and no stream."""
+
+    async def write(self, data: bytes) -> None:
+        """Send nothing: only streams do."""
+
+    async def send_initial_metadata(self, metadata: Any) -> None:
+        """Send nothing: only streams do."""
+
+    def time_remaining(self) -> float | None:
+        """Return that there is no deadline."""
+        return None
 
 
 class _Stream:

@@ -81,6 +81,10 @@ class GrpcView(DialectView, frozen=True):
         method, params = V1_0.encode_request(asks(task_id=TaskId(task["id"])))
         if self.tenant:
             params = {**params, "tenant": self.tenant}
+        return self.command(origin, method, params)
+
+    def command(self, origin: str, method: str, params: dict[str, Any]) -> str:
+        """Return the command that calls an rpc."""
         plain = ["-plaintext"] if origin.startswith("http:") else []
         words = ["grpcurl", *plain, "-H", "a2a-version: 1.0"]
         text = msgspec.json.encode(params).decode()
@@ -96,7 +100,13 @@ def grpc_view(card: dict[str, Any]) -> GrpcView | None:
     return None
 
 
-VIEWS = {
+def views_of(card: dict[str, Any]) -> dict[str, DialectView]:
+    """Return the versions and bindings that callers of an agent may use."""
+    grpc = grpc_view(card)
+    return VIEWS if grpc is None else {**VIEWS, "1.0-grpc": grpc}
+
+
+VIEWS: dict[str, DialectView] = {
     "1.0": DialectView("1.0 JSON-RPC", V1_0, is_rest=False),
     "1.0-rest": DialectView("1.0 REST", V1_0, is_rest=True),
     "0.3": DialectView("0.3 JSON-RPC", V0_3, is_rest=False),

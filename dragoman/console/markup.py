@@ -6,6 +6,7 @@ a list of what may stay; links open nothing by themselves and no picture is load
 
 import difflib
 import html
+import re
 from functools import cache
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ MAX_SHOWN = 64 * 1024
 # Beyond this, text is shown as it is: parsing Markdown takes time by its length.
 _MAX_MARKDOWN = 32 * 1024
 _MAX_COLOURED = 48 * 1024
+_MAX_LINE = 500
 _MAX_DIFFED_LINES = 4000
 _TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "a"),
@@ -69,6 +71,20 @@ def markdown(text: str) -> Markup:
     return shown + (
         Markup('<p class="cut">… {:,} more characters</p>').format(left) if left else ""
     )
+
+
+def line(text: str) -> str:
+    """Return a message in a line of plain words, without the marks of Markdown."""
+    import nh3
+
+    text, _ = cut(text, _MAX_LINE)
+    return " ".join(html.unescape(nh3.clean(markdown(text), tags=set())).split())
+
+
+def ticked(text: str) -> Markup:
+    """Return a text of ours in which what stands between backticks is code."""
+    shown = str(Markup.escape(text))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", shown))
 
 
 @cache

@@ -80,9 +80,12 @@ def environment() -> "Environment":
     filters |= {
         "state": state_name,
         "markdown": markup.markdown,
+        "line": markup.line,
+        "ticked": markup.ticked,
         "json": markup.json_text,
         "visible": markup.visible,
         "size": markup.size,
+        "setting": setting,
         "instant": instant,
         "clock": clock,
         "short": short,
@@ -141,6 +144,12 @@ def short(id: str) -> str:
     return id if len(id) <= 12 else f"…{id[-8:]}"
 
 
+def setting(value: str, name: str) -> str:
+    """Return the value of a setting as people read it: an amount of bytes with its unit."""
+    is_size = name.endswith("_bytes") or "_bytes_" in name
+    return markup.size(int(value)) if is_size and value.isdecimal() and int(value) else value
+
+
 def seconds(amount: float) -> str:
     """Return a duration as people read it."""
     if amount < 1:
@@ -151,4 +160,6 @@ def seconds(amount: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"

@@ -81,8 +81,29 @@ _SHAPE = _Pattern(
 _PEM = _Pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
 # One of these is in every text that has a secret; most ids and words have none.
 _MARK = _Pattern(r"[:=@ _\t\n]|eyJ|AKIA|xox|glpat-|[sr]k-")
+# Headers whose values identify no caller.
+# fmt: off
+_OPEN_HEADERS = frozenset({
+    "a2a-version", "a2a-extensions", "accept", "accept-encoding", "accept-ranges", "age", "allow",
+    "alt-svc", "cache-control", "connection", "content-disposition", "content-encoding",
+    "content-language", "content-length", "content-range", "content-security-policy",
+    "content-type", "date", "etag", "expires", "host", "if-modified-since", "if-none-match",
+    "keep-alive", "last-event-id", "last-modified", "location", "pragma", "referrer-policy",
+    "retry-after", "server", "server-timing", "strict-transport-security", "traceparent",
+    "tracestate", "transfer-encoding", "user-agent", "vary", "via", "x-a2a-extensions",
+    "x-accel-buffering", "x-cache", "x-content-type-options", "x-dragoman-resume",
+    "x-frame-options", "x-powered-by", "x-request-id", "x-response-time",
+})
+_OPEN_PREFIXES = ("access-control-", "ratelimit", "x-ratelimit-")
+# fmt: on
 # Says whether a member of this name with this value is hidden.
 Judge = Callable[[str, Any], bool]
+
+
+def is_open_header(name: str) -> bool:
+    """Say whether the value of a header identifies no caller, so that it may be shown."""
+    lower = name.lower()
+    return lower in _OPEN_HEADERS or lower.startswith(_OPEN_PREFIXES)
 
 
 def hidden_text(text: str, hidden: str = HIDDEN) -> str:

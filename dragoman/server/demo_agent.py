@@ -23,7 +23,7 @@ async def count(to: int) -> AsyncIterator[str]:
         await asyncio.sleep(0.2)
 
 
-@agent.skill(tags=["demo", "multi-turn"], examples=["a cup of tea"])
+@agent.skill(tags=["demo", "multi-turn"], examples=["cup of tea"])
 async def order(what: str, turn: Turn) -> str:
     """Takes an order and asks for the address before it is done."""
     await turn.say(f"One {what}.")

@@ -8,8 +8,8 @@ from dragoman.console import rendering
 from dragoman.console.charts import chart
 from dragoman.console.content import conversation, from_events
 from dragoman.console.dialect_views import grpc_view
-from dragoman.console.markup import difference, json_text, markdown, size, visible
-from dragoman.console.rendering import seconds, short
+from dragoman.console.markup import difference, json_text, line, markdown, size, ticked, visible
+from dragoman.console.rendering import seconds, setting, short
 from dragoman.console.timeline import draw
 from tests.console.payloads import PAYLOADS
 
@@ -211,3 +211,31 @@ def test_a_timeline_shows_what_receivers_were_sent() -> None:
     assert [shape.tone for shape in lasting] == ["bad", "quiet"]
     assert all(shape.width > 0 for shape in lasting) and "status 500" in lasting[0].title
     assert "pushes" not in draw(events, [], is_ended=True).lanes
+
+
+# In a line
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**Where** shall\nit *go*?", "Where shall it go?"),
+        ("- a `b`\n- [c](https://d.example)", "a b c"),
+        ("1 < 2 & 3", "1 < 2 & 3"),
+        ("<script>alert(1)</script>", "<script>alert(1)</script>"),
+        ("", ""),
+    ],
+)
+def test_a_line_has_the_words_and_not_the_marks(text: str, shown: str) -> None:
+    assert line(text) == shown
+
+
+def test_what_is_between_backticks_is_code_and_nothing_else_is_markup() -> None:
+    assert ticked("`100/60s`: <b> `off`") == ("<code>100/60s</code>: &lt;b&gt; <code>off</code>")
+
+
+def test_a_setting_of_bytes_is_read_with_its_unit() -> None:
+    assert setting("8589934592", "max_stored_bytes") == "8.6 GB"
+    assert setting("268435456", "max_bytes_per_caller") == "268 MB"
+    assert setting("0", "max_stored_bytes") == "0"
+    assert setting("1000", "max_tasks_per_caller") == "1000"

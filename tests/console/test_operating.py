@@ -76,6 +76,14 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
             await expect(page.locator("h1")).to_have_text(name)
             await page.get_by_label("Message").fill("hello")
             await page.get_by_role("button", name="Send").click()
+            # Both hops: what the visitor sent, and what the agent of another version was sent.
+            await expect(page.locator(".command", has_text="recordHops")).to_be_visible()
+            hop = page.locator("#try_hops details").first
+            await hop.locator("summary").click()
+            method = "SendMessage" if name == "Newer" else "message/send"
+            await expect(hop).to_contain_text(f'"method": "{method}')
+            await expect(hop).to_contain_text(f"{name} heard: hello")
+            await expect(hop).not_to_contain_text("recordHops")
             await page.get_by_role("link", name="Watch its task").click()
             await expect(page.locator(".say.artifact")).to_contain_text(f"{name} heard: hello")
             await page.get_by_role("link", name="Tree").click()
@@ -85,6 +93,23 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
         await expect(page.locator("[data-row]").first).to_contain_text("older")
         await page.goto("/console/money")
         await expect(page.get_by_text("Available")).to_be_visible()
+
+
+async def test_an_agent_is_tried_over_grpc(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        serving(named("Newer")) as newer,
+        gateway(tmp_path, transport="jsonrpc,rest,grpc") as site,
+        looking(browser, site.url) as page,
+    ):
+        await page.goto("/console/agents")
+        await page.get_by_label("Address of an agent").fill(newer.url)
+        await page.get_by_role("button", name="Register").click()
+        await page.get_by_label("as a caller of").select_option("1.0-grpc")
+        await page.get_by_label("Message").fill("hello")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.get_by_text("grpcurl").first).to_be_visible()
+        await expect(page.get_by_text("Answer, status OK")).to_be_visible()
+        await expect(page.locator("#try_stream .state")).to_contain_text("completed")
 
 
 async def test_an_agent_that_does_not_answer_is_on_the_overview_with_the_way_to_it(

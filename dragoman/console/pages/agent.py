@@ -9,7 +9,7 @@ import msgspec
 from dragoman.authoring import form_fields
 from dragoman.console import markup
 from dragoman.console.api import ApiFailed
-from dragoman.console.dialect_views import VIEWS, DialectView, shown_event
+from dragoman.console.dialect_views import VIEWS, DialectView, GrpcView, shown_event, views_of
 from dragoman.console.pages import agents
 from dragoman.console.pages.tasks import rows
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
@@ -17,13 +17,14 @@ from dragoman.dialects import card_check
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, new_id
 from dragoman.model.message import Message, Part, Role
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.transports import rest
 
 # Tasks that are shown, and at how many of the latest is looked for them.
 _TASKS = 8
 _LOOKED_AT = 100
 _MOST_FINDINGS = 20
-_LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream")
+_LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream", "try_hops")
 # Events of the stream of what was sent that are shown, the last.
 _STREAMED = 100
 _LINE = 80
@@ -68,7 +69,7 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "pending": markup.difference(agent["card"], pending) if pending else "",
         "tasks": await rows(visit, latest),
         "base_url": _address(visit, agent),
-        "views": [(key, view.name) for key, view in VIEWS.items()],
+        "views": await _views(visit, agent),
         "chosen": visit.field("view") or visit.query.get("view") or "1.0",
         "skill": visit.field("skill") or visit.query.get("skill", ""),
         "words": visit.field("words"),
@@ -76,6 +77,16 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "exchange": None,
         "stream": None,
     }
+
+
+async def _views(visit: Visit, agent: dict[str, Any]) -> dict[str, DialectView]:
+    """Return the versions and bindings by which it is called here."""
+    try:
+        below = "agents" if agent["record"] is None else "a2a"
+        return views_of(await agents.card_of(visit, quote(agent["slug"], safe=""), below))
+    except ApiFailed:
+        # It is paused, or away.
+        return VIEWS
 
 
 async def _earned(visit: Visit, record: dict[str, Any] | None) -> float | None:
@@ -135,12 +146,12 @@ async def show(visit: Visit) -> Answer:
 async def send(visit: Visit) -> Answer:
     """Send a message as the chosen version and binding do, and show the exchange."""
     context = await _context(visit)
-    view = VIEWS.get(context["chosen"], VIEWS["1.0"])
+    view = _chosen(context)
     message, problem = _message(visit, context)
     if message is None:
         context["problem"] = problem
         return DrawnPage("agent.html", context["agent"]["name"], context, status=422)
-    exchange = context["exchange"] = await _exchange(visit, context["agent"], view, message)
+    exchange = context["exchange"] = await _exchange(visit, context, view, message)
     live_at = ""
     if task := exchange["task"]:
         context["stream"] = await _stream(visit, context, task)
@@ -150,9 +161,13 @@ async def send(visit: Visit) -> Answer:
     )
 
 
+def _chosen(context: dict[str, Any]) -> DialectView:
+    return context["views"].get(context["chosen"], VIEWS["1.0"])
+
+
 async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[str, Any]:
     """Return what the sender of a task gets of it, as it comes."""
-    view = VIEWS.get(context["chosen"], VIEWS["1.0"])
+    view = _chosen(context)
     path = f"/tasks/{quote(task_id, safe='')}"
     found = await visit.api.get(path)
     task = {**found["task"], "isEnded": found["isEnded"]}
@@ -161,6 +176,7 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
     shown = [shown_event(one, view) for one in events]
     return {
         **task,
+        "calls": await visit.api.gateway("GET", f"{path}/hops") if context["can_act"] else None,
         "view": view.name,
         "curl": view.curl(visit.origin, task),
         "earlier": bool(events) and events[0]["position"] > 1,
@@ -220,11 +236,15 @@ def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str
 
 
 async def _exchange(
-    visit: Visit, agent: dict[str, Any], view: DialectView, message: Message
+    visit: Visit, context: dict[str, Any], view: DialectView, message: Message
 ) -> dict[str, Any]:
     """Send it, and return what went out and what came back."""
-    operation = ops.SendMessage(message=message, wait=False)
-    path, verb = _path(agent), "POST"
+    # Have the gateway keep what it says to the agent.
+    metadata = {"recordHops": True} if context["can_act"] else {}
+    operation = ops.SendMessage(message=message, wait=False, metadata=metadata)
+    path, verb = _path(context["agent"]), "POST"
+    if isinstance(view, GrpcView):
+        return await _call(visit, path, view, operation)
     if view.is_rest:
         asked = rest.request(view.dialect, operation)
         path, verb, body = path + asked.path, asked.verb, asked.body
@@ -245,6 +265,34 @@ async def _exchange(
         if answer.value is not None
         else answer.body.decode("utf-8", "replace"),
         "task": task_in(answer.object),
+    }
+
+
+async def _call(
+    visit: Visit, path: str, view: GrpcView, operation: ops.SendMessage
+) -> dict[str, Any]:
+    """Send it by an rpc; messages are shown as JSON."""
+    # Loads protobuf.
+    from dragoman.transports.grpc import statuses
+    from dragoman.transports.grpc.codec import codec_of
+
+    operation = msgspec.structs.replace(operation, tenant=view.tenant)
+    method, params = view.dialect.encode_request(operation)
+    codec = codec_of(view.dialect)
+    rpc = codec.encode_request(operation)
+    outcome = await visit.api.rpc(path + rpc.path, rpc.request, view.dialect.version)
+    reply: dict[str, Any] = {}
+    status, said = "OK", ""
+    if outcome.error is None:
+        reply = codec.reply_values(operation, outcome.message, MAX_VALUES)
+    else:
+        status, said, _ = statuses.encode(outcome.error, view.dialect.version)
+    return {
+        "curl": view.command(visit.origin, method, params),
+        "request": params,
+        "status": status,
+        "answer": said or reply,
+        "task": task_in(reply),
     }
 
 

@@ -29,9 +29,9 @@ async def show(visit: Visit) -> Answer:
     return DrawnPage("agents.html", "Agents", context, live=["agents"], every=10.0)
 
 
-async def card_of(visit: Visit, name: str) -> dict[str, Any]:
-    """Return the card of an agent that this process serves; raises `ApiFailed`."""
-    answer = await visit.api.send("GET", f"/agents/{name}{CARD_PATH}", headers=[_V1])
+async def card_of(visit: Visit, name: str, below: str = "agents") -> dict[str, Any]:
+    """Return the card that this process shows of an agent; raises `ApiFailed`."""
+    answer = await visit.api.send("GET", f"/{below}/{name}{CARD_PATH}", headers=[_V1])
     if answer.status != 200 or not answer.object:
         raise ApiFailed(404, "There is no such agent here.")
     return answer.object

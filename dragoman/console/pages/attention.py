@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from dragoman.console import markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.pages import tasks
 from dragoman.console.rendering import read_instant, seconds
@@ -208,8 +209,8 @@ async def _inbox(visit: Visit) -> Found:
     items = (await visit.api.get("/inbox"))["items"]
     if not items:
         return []
-    many = "A question waits" if len(items) == 1 else f"{len(items)} questions wait"
-    text = (
-        f"{many} for people{'' if len(items) == 1 else ', the longest'}: {items[0]['prompt'][:80]}"
-    )
+    many, which = "A question waits", ""
+    if len(items) > 1:
+        many, which = f"{len(items)} questions wait", ", the longest"
+    text = f"{many} for people{which}: {markup.line(items[0]['prompt'])[:80]}"
     return [Attention("ask", "question", text, "/inbox", "Answer")]

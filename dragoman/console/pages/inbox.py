@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+from dragoman.console import markup
 from dragoman.console.forms import AnswerForm, answer_forms, read_answer
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
@@ -29,7 +30,9 @@ async def question(visit: Visit) -> Answer:
 def _drawn(forms: list[AnswerForm], status: int) -> DrawnPage:
     item = forms[0].item
     context = {"forms": forms, "item": item}
-    return DrawnPage("question.html", (item["prompt"] or "A question")[:60], context, status=status)
+    return DrawnPage(
+        "question.html", (markup.line(item["prompt"]) or "A question")[:60], context, status=status
+    )
 
 
 async def answer(visit: Visit) -> Answer:

@@ -155,11 +155,10 @@ async def raw(visit: Visit) -> Answer:
 async def _views(visit: Visit, agent: str) -> dict[str, dialect_views.DialectView]:
     """Return the versions and bindings that a task's callers may use."""
     try:
-        grpc = dialect_views.grpc_view(await card_of(visit, agent))
+        return dialect_views.views_of(await card_of(visit, agent))
     except ApiFailed:
         # No agent of this process: runs of workflows are such.
-        grpc = None
-    return dialect_views.VIEWS if grpc is None else {**dialect_views.VIEWS, "1.0-grpc": grpc}
+        return dialect_views.VIEWS
 
 
 def _position(text: str | None) -> int | None:

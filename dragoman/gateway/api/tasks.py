@@ -42,6 +42,7 @@ from dragoman.gateway.api.task_shapes import (
     Tasks,
 )
 from dragoman.gateway.delivery.task_input import input_part
+from dragoman.gateway.hops import TaskHops
 from dragoman.gateway.registry.agent_keys import REQUESTER
 from dragoman.gateway.registry.registered import Registered, serves
 from dragoman.model import operations as ops
@@ -163,6 +164,20 @@ async def get_task(ask: Ask) -> TaskRecord:
     """Read a task."""
     reading = await reading_of(ask, task_id_of(ask))
     return await shown_task(ask, reading.task)
+
+
+@ENDPOINTS.add("GET", "/api/v1/tasks/{id}/hops", scope="tasks:read", errors=("TASK_NOT_FOUND",))
+async def get_task_hops(ask: Ask) -> TaskHops:
+    """Read what was said to and by the agent for a task of one's own, sent with `recordHops`."""
+    task_id = task_id_of(ask)
+    await reading_of(ask, task_id)
+    sees_all = ask.gateway.may_know(ask.caller)
+
+    def may_see(agent_id: str) -> bool:
+        agent = ask.gateway.router.get(agent_id)
+        return sees_all or (agent is not None and agent.owner == ask.principal)
+
+    return ask.gateway.delivery.hops.of(scope_of(ask), task_id, may_see)
 
 
 @ENDPOINTS.add("GET", "/api/v1/tasks", scope="tasks:read", query=TaskQuery)

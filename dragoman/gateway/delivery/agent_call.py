@@ -11,11 +11,14 @@ import math
 from contextlib import AbstractContextManager
 from typing import Self
 
+from dragoman.client.agent_connection import AgentConnection
 from dragoman.engine.log import TaskLog
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import A2AError, AgentOffline
 from dragoman.gateway.delivery import retries
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.upstreams import Upstream
+from dragoman.gateway.hops import RECORD
 from dragoman.model.identity import Principal, TaskId
 from dragoman.model.operations import CancelTask
 
@@ -32,7 +35,7 @@ class AgentCall:
     `AgentOffline` if the circuit is open. A success may be noted early, and counts whatever comes
     after it. A class, because every forwarded message passes here."""
 
-    __slots__ = ("_circuit", "_context", "_deadline", "_is_noted", "_upstream")
+    __slots__ = ("_circuit", "_context", "_deadline", "_is_noted", "_upstream", "_url")
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class AgentCall:
     ) -> None:
         self._context = context
         self._upstream = upstream
+        self._url = url
         self._deadline = deadline
         self._circuit = upstream.circuits.call(url, requester)
         self._is_noted = False
@@ -59,6 +63,20 @@ class AgentCall:
             raise AgentOffline(retryAfter=math.ceil(wait))
         upstream.budget.requested()
         return self
+
+    async def connection(self, worker: Worker) -> AgentConnection:
+        """Return the connection for a task; what it carries is kept if the task asks for it, and
+        its caller operates the gateway or owns the agent."""
+        upstream, log = self._upstream, worker.log
+        agent = upstream.agent
+        observer = None
+        if worker.operation.metadata.get(RECORD) is True and (
+            worker.may_know or agent.owner == worker.caller.principal
+        ):
+            posts = self._context.push_inbox.url(log.scope, log.task_id)
+            secrets = await upstream.secret(), posts
+            observer = self._context.hops.observer(log.scope, log.task_id, agent.id, secrets)
+        return await upstream.connection(self._url, observer)
 
     def succeeded(self) -> None:
         """Note that the agent answered."""

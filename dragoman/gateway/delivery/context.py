@@ -8,6 +8,7 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.gateway.delivery.push_inbox import PushInbox
 from dragoman.gateway.delivery.upstreams import Upstreams
+from dragoman.gateway.hops import HopLog
 from dragoman.gateway.router import Router
 from dragoman.stores.interface import Store
 
@@ -24,3 +25,5 @@ class DeliveryContext(msgspec.Struct, frozen=True):
     push_inbox: PushInbox
     # Runs a coroutine in the background.
     spawn: Callable[[Coroutine[Any, Any, None]], None]
+    # What was said to agents of late, where a task asks for it.
+    hops: HopLog = msgspec.field(default_factory=HopLog)

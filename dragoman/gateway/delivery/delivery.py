@@ -250,7 +250,7 @@ class Delivery:
         async with AgentCall(context, upstream, url, self._requester, self._until()) as call:
             relay.signs.release()
             relay.on_answer = call.succeeded
-            connection = await upstream.connection(url)
+            connection = await call.connection(self._worker)
             with counted_for_caller(context, self._worker.log, self._message_id, url):
                 await self._exchange(connection, agent)
 

@@ -12,6 +12,7 @@ from dragoman.client.agent_connection import AgentConnection
 from dragoman.engine.running.worker import Worker
 from dragoman.gateway.delivery import task_input
 from dragoman.gateway.delivery.remote_ids import CALLERS_ID
+from dragoman.gateway.hops import RECORD
 from dragoman.gateway.registry.agent_keys import REQUESTER
 from dragoman.gateway.routing import hop_limit
 from dragoman.model.message import Message, Metadata
@@ -35,6 +36,7 @@ GATEWAY_ONLY = frozenset(
         "quorum",
         "sourceAgent",
         REQUESTER,
+        RECORD,
     }
 )
 # Members that proxies add about their caller: an agent could take them for the gateway's.

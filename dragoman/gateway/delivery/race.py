@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.streams.life_signs import Silence
 from dragoman.client.streams.stream import Shown, Stream
 from dragoman.config import Settings
@@ -21,7 +22,6 @@ from dragoman.gateway.delivery.agent_call import AgentCall, cancel_at_agent, cou
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.outgoing import outgoing
 from dragoman.gateway.delivery.remote_ids import message_id_of, remote_message
-from dragoman.gateway.delivery.upstreams import Upstream
 from dragoman.gateway.registry.registered import Registered, voter
 from dragoman.gateway.routing.routing_options import RoutingOptions
 from dragoman.model.events import Forwarded
@@ -191,14 +191,13 @@ class Race:
         url = upstream.next_url(self._requester)
         rival.forwarded = msgspec.structs.replace(rival.forwarded, url=url)
         async with AgentCall(self._context, upstream, url, self._requester) as call:
-            found = await self._exchange(rival, upstream)
+            found = await self._exchange(rival, await call.connection(self._worker))
             call.succeeded()
             return found
 
-    async def _exchange(self, rival: _Rival, upstream: Upstream) -> Task:
+    async def _exchange(self, rival: _Rival, connection: AgentConnection) -> Task:
         context, worker, url = self._context, self._worker, rival.forwarded.url
         message_id = message_id_of(context, worker, rival.agent.id)
-        connection = await upstream.connection(url)
         message = remote_message(
             context, worker, rival.agent, connection, rival.forwarded, message_id
         )

@@ -12,9 +12,10 @@ import msgspec
 
 from dragoman.client.agent_connection import AgentConnection, Options
 from dragoman.client.cards.cards import Cards, Fetched
-from dragoman.client.credentials.credentials import ApiKey, Bearer, Credential
+from dragoman.client.credentials.credentials import ApiKey, Basic, Bearer, Credential
 from dragoman.client.credentials.origins import origin_of
 from dragoman.client.http import Http
+from dragoman.client.pending_request import Observer
 from dragoman.config import Settings
 from dragoman.egress.targets import read_target
 from dragoman.errors import AgentOffline, ConfigError
@@ -126,20 +127,25 @@ class Upstream:
 
     async def hidden(self, text: str) -> str:
         """Return a text that may quote the agent, without its credential."""
-        credential = await self._credentials(self.agent.id)
-        match credential:
-            case Bearer(token=secret) | ApiKey(key=secret):
-                return text.replace(secret, HIDDEN)
-            case _:
-                return text
+        secret = await self.secret()
+        return text.replace(secret, HIDDEN) if secret else text
 
-    async def connection(self, url: str) -> AgentConnection:
+    async def secret(self) -> str:
+        """Return what the agent is shown as a credential; empty: nothing that has a text."""
+        match await self._credentials(self.agent.id):
+            case Bearer(token=secret) | ApiKey(key=secret) | Basic(password=secret):
+                return secret
+            case _:
+                return ""
+
+    async def connection(self, url: str, observer: Observer | None = None) -> AgentConnection:
         """Return the connection to one of its addresses; raises `AgentOffline` for any other, also
-        one that its owner removed: no credential is sent there any more."""
+        one that its owner removed: no credential is sent there any more. One with an observer is
+        not shared."""
         url = self.reached_at(url)
         if not url:
             raise AgentOffline("The agent is not at this address any more")
-        found = self._connections.get(url)
+        found = self._connections.get(url) if observer is None else None
         if found is None:
             agent = self.agent
             credential = await self._credentials(agent.id)
@@ -151,13 +157,15 @@ class Upstream:
                 most_values=self._most_values,
                 sends_once=True,
                 is_for_others=True,
+                observer=observer,
             )
             found = AgentConnection(fetched, self._http, Cards(), options)
             await found.open()
             if agent is not self.agent and agent != self.agent:
                 # Changed meanwhile: credential and address may belong to two registrations.
-                return await self.connection(url)
-            self._connections[url] = found
+                return await self.connection(url, observer)
+            if observer is None:
+                self._connections[url] = found
         return found
 
 
