@@ -142,10 +142,7 @@ def is_delivery_unknown(error: A2AError) -> bool:
 def may_refuse_context(error: A2AError) -> bool:
     """Say whether an agent refused a message before it began anything, maybe for its context.
     There is no error for an unknown context alone, so agents use these."""
-    is_refusal = isinstance(
-        error, InvalidParams | InvalidRequest | TaskNotFound | UnsupportedOperation
-    )
-    return is_refusal and error.code is not None
+    return isinstance(error, InvalidParams | InvalidRequest | TaskNotFound | UnsupportedOperation)
 
 
 def is_failing(error: A2AError | TimeoutError) -> bool:

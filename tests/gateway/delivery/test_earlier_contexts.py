@@ -16,7 +16,13 @@ from harness.waiting import within
 from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app
+from dragoman.gateway.delivery import delivery
+from dragoman.gateway.delivery.earlier_contexts import earlier_context
+from dragoman.gateway.delivery.forwarding import Forwarding
 from dragoman.gateway.registry.registration import AgentChanges
+from dragoman.model.identity import ContextId, MessageId
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import SendMessage
 from dragoman.openai.part import OpenAIPart
 from tests.gateway.gateway_site import GatewaySite, Restartable, gateway, log
 from tests.gateway.guarded_site import ALICE, BOB, ask, guarded, settled
@@ -47,11 +53,11 @@ async def tell(
     told in its own."""
     more = {"contextId": context} if context else {}
     is_old = version == "0.3"
-    said = old_message(text, **more) if is_old else message(text, **more)
-    method = "message/send" if is_old else "SendMessage"
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": said}}
+    params: dict[str, Any] = {"message": message(text, **more)}
     if is_old:
-        body["params"] |= {"configuration": {"blocking": True}}
+        params = {"message": old_message(text, **more), "configuration": {"blocking": True}}
+    method = "message/send" if is_old else "SendMessage"
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers = V03 if is_old else V1
     answer = (await within(site.http.post(site.at(agent), json=body, headers=headers))).json()
     task = answer["result"] if is_old else answer["result"]["task"]
@@ -74,8 +80,8 @@ async def test_tasks_of_one_context_are_one_conversation(
     tmp_path: Path, ours: str, theirs: str
 ) -> None:
     async with serving(diary()) as upstream, gateway(tmp_path) as site:
-        more = {"card": await old_card(upstream.url)} if theirs == "0.3" else {}
-        agent = await site.register(upstream.url, **more)
+        shown = await old_card(upstream.url) if theirs == "0.3" else None
+        agent = await site.register(upstream.url, card=shown)
         first, told = await tell(site, agent, "one", version=ours)
         assert told == ["one"]
         assert await tell(site, agent, "two", first, ours) == (first, ["one", "two"])
@@ -125,11 +131,9 @@ async def test_each_agent_has_a_conversation_of_its_own(tmp_path: Path) -> None:
         gateway(tmp_path) as site,
     ):
         agent, other = await site.register(upstream.url), await site.register(elsewhere.url)
-        for _ in range(2):
-            await tell(site, agent, "to the first", "c")
-            _, told = await tell(site, other, "to the other", "c")
-        assert told == ["to the other"] * 2
-        assert (await tell(site, agent, "again", "c"))[1] == ["to the first"] * 2 + ["again"]
+        for number in (1, 2, 3):
+            assert (await tell(site, agent, "to the first", "c"))[1] == ["to the first"] * number
+            assert (await tell(site, other, "to the other", "c"))[1] == ["to the other"] * number
 
 
 async def test_a_conversation_stays_at_its_replica_and_begins_anew_at_another(
@@ -144,19 +148,62 @@ async def test_a_conversation_stays_at_its_replica_and_begins_anew_at_another(
         for number in range(5):
             _, told = await tell(site, agent, str(number), "c")
             assert told == [str(one) for one in range(number + 1)]
-        at = {json.loads(one)["forwarded"]["url"] for one in await forwarded(site)}
-        assert len(at) == 1
-        gone = first if at == {first.url} else second
-        await gone.stop()
+        (at,) = {one["url"] for one in await forwarded(site)}
+        await (first if at == f"{first.url}/" else second).stop()
         assert (await tell(site, agent, "anew", "c"))[1] == ["anew"]
         assert (await tell(site, agent, "on", "c"))[1] == ["anew", "on"]
 
 
-async def forwarded(site: GatewaySite) -> list[bytes]:
+async def test_a_replica_with_an_open_circuit_is_not_waited_for(tmp_path: Path) -> None:
+    shared = diary()
+    async with serving(shared) as one, serving(shared) as two, gateway(tmp_path) as site:
+        agent = await site.register(one.url, replicas=[two.url])
+        await tell(site, agent, "one", "c")
+        (at,) = {one["url"] for one in await forwarded(site)}
+        site.gateway.delivery.upstreams.of(agent).circuits.adopt(at, None, 600.0, 1)
+        assert (await tell(site, agent, "two", "c"))[1] == ["two"]
+        went = await forwarded(site)
+        assert len({one["url"] for one in went}) == 2
+        assert not any("moves" in one for one in went)
+
+
+async def test_only_a_context_that_the_caller_names_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    async def noting(store: Any, log: Any, agent: str) -> Any:
+        looked.append(log.context_id)
+        return await earlier_context(store, log, agent)
+
+    monkeypatch.setattr(delivery, "earlier_context", noting)
+    async with serving(diary()) as upstream, gateway(tmp_path) as site:
+        agent = await site.register(upstream.url)
+        await tell(site, agent, "one")
+        await tell(site, agent, "two", "c")
+    assert looked == ["c"]
+
+
+async def test_a_message_of_a_conversation_is_on_disk_before_it_is_sent(tmp_path: Path) -> None:
+    """Sent again after a crash it could find another context: the agent would work twice."""
+    async with serving(diary()) as upstream, gateway(tmp_path) as site:
+        agent = await site.register(upstream.url)
+        await tell(site, agent, "warm up")
+        forwarding = Forwarding(site.gateway.delivery)
+        for context, is_early in (("", True), ("c", False)):
+            said = Message(
+                MessageId("m"), Role.USER, [Part(text="x")], context_id=ContextId(context)
+            )
+            operation = SendMessage(message=said, metadata={"agentId": agent.id}, wait=True)
+            assert forwarding.plan(operation).may_begin_early is is_early
+
+
+async def forwarded(site: GatewaySite) -> list[dict[str, Any]]:
     """Return where the tasks of the gateway went."""
     answer = await site.http.get("/tasks", headers=V1)
     logs = [await log(site, task["id"]) for task in answer.json()["tasks"]]
-    return [one for lines in logs for one in lines if one.startswith(b'{"forwarded"')]
+    events = [json.loads(line) for lines in logs for line in lines]
+    return [event["forwarded"] for event in events if "forwarded" in event]
 
 
 # Agents that say what they think of a context
@@ -247,6 +294,10 @@ async def test_a_message_is_sent_without_its_context_only_once(
         forgetful.refuses_all, forgetful.refusal = True, {"code": -32602, "message": "no"}
         assert await send(site, agent) == "FAILED"
         assert contexts(peer) == [None, "c1", None]
+        # A task that the agent did not begin has no context there; the one before it has.
+        forgetful.refusal = None
+        assert await send(site, agent) == "COMPLETED"
+        assert contexts(peer)[3:] == ["c1"]
 
 
 @pytest.mark.parametrize("code", [-32603, -32000])
