@@ -27,9 +27,13 @@ from dragoman.gateway.delivery import failures, retries
 from dragoman.gateway.delivery.agent_call import AgentCall, cancel_at_agent, counted_for_caller
 from dragoman.gateway.delivery.answer_relay import AnswerRelay
 from dragoman.gateway.delivery.context import DeliveryContext
-from dragoman.gateway.delivery.earlier_contexts import earlier_context
 from dragoman.gateway.delivery.outgoing import outgoing
-from dragoman.gateway.delivery.remote_ids import may_repeat, message_id_of, remote_message
+from dragoman.gateway.delivery.remote_ids import (
+    earlier_context,
+    may_repeat,
+    message_id_of,
+    remote_message,
+)
 from dragoman.gateway.delivery.upstreams import Upstream
 from dragoman.gateway.registry.registered import Registered
 from dragoman.model import operations as ops

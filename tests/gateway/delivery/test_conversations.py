@@ -17,8 +17,8 @@ from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app
 from dragoman.gateway.delivery import delivery
-from dragoman.gateway.delivery.earlier_contexts import earlier_context
 from dragoman.gateway.delivery.forwarding import Forwarding
+from dragoman.gateway.delivery.remote_ids import earlier_context
 from dragoman.gateway.registry.registration import AgentChanges
 from dragoman.model.identity import ContextId, MessageId
 from dragoman.model.message import Message, Part, Role
