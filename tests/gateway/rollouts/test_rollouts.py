@@ -521,6 +521,8 @@ async def test_a_copy_begins_in_a_context_of_its_own() -> None:
         site.old.answer, site.new.answer = noting("old"), noting("new")
         id = await site.begin()
         first = await site.send_message(message("one"))
+        # Its copy has a context at the new version before the next one begins.
+        await site.figures_when(id, lambda one: one.judged == 1)
         again = message("two") | {"contextId": first["contextId"]}
         assert (await site.send_message(again))["contextId"] == first["contextId"]
         await site.greet("three")
