@@ -109,6 +109,7 @@ async def earlier_context(store: Store, log: TaskLog, agent: str) -> Forwarded |
     page = await store.page(Query(log.scope, _LATEST, context_id=log.context_id))
     for head in page.heads:
         if head.task_id == log.task_id:
+            # It was not sent yet: to read that would be a look-up for nothing.
             continue
         found = await _forwarded(store, head)
         if found is not None and found.agent == agent and found.context_id:
