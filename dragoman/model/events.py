@@ -153,6 +153,8 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     asks_plainly: bool = False
     # Whether the gateway made the task's id: two callers may choose the same one.
     is_ours: bool = False
+    # Whether the message was sent in a context that the agent had from an earlier task.
+    continues: bool = False
     # Deviations of the agent's answers from its version that were read by their meaning.
     lenient: list[str] = []
 

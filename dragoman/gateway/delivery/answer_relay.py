@@ -220,8 +220,9 @@ class AnswerRelay:
                 for missing in self._missing(event):
                     self._apply(missing, is_last=is_over)
             case Message():
-                if self._leniencies:
-                    self._record(self.forwarded)
+                context_id = event.context_id or self.forwarded.context_id
+                if self._leniencies or context_id != self.forwarded.context_id:
+                    self._record(msgspec.structs.replace(self.forwarded, context_id=context_id))
                 self._end(TaskStatus(TaskState.COMPLETED, event))
             case StatusUpdate() | ArtifactUpdate():
                 self.learn(event.task_id, event.context_id)

@@ -28,7 +28,12 @@ from dragoman.gateway.delivery.agent_call import AgentCall, cancel_at_agent, cou
 from dragoman.gateway.delivery.answer_relay import AnswerRelay
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.outgoing import outgoing
-from dragoman.gateway.delivery.remote_ids import may_repeat, message_id_of, remote_message
+from dragoman.gateway.delivery.remote_ids import (
+    earlier_context,
+    may_repeat,
+    message_id_of,
+    remote_message,
+)
 from dragoman.gateway.delivery.upstreams import Upstream
 from dragoman.gateway.registry.registered import Registered
 from dragoman.model import operations as ops
@@ -69,14 +74,17 @@ class Delivery:
         why: str = "",
         *,
         is_ours: bool = False,
+        is_in_conversation: bool = False,
     ) -> None:
         """`chosen` are the ids of agents that may do the task, best first. `is_ours`: the gateway
-        made the task's id, and not its caller."""
+        made the task's id, and not its caller. `is_in_conversation`: earlier tasks of its context
+        may be of the same conversation."""
         self._context = context
         self._worker = worker
         self._relay = AnswerRelay(context, worker)
         self._requester = worker.caller.principal
         self._is_ours = is_ours
+        self._is_in_conversation = is_in_conversation
         self._why = why
         self._chosen = list(chosen)
         # The prices at the time of the choice: an agent that takes over does it for no more.
@@ -86,7 +94,7 @@ class Delivery:
 
     async def deliver(self) -> None:
         """Deliver the message and relay the answer, until the task rests."""
-        self._pick_first_address()
+        await self._pick_first_address()
         log = self._worker.log
         if self._worker.plan.may_begin_early and log.durable_seq == 0:
             # The caller waits for the answer, and no money is held: the task is written once,
@@ -136,13 +144,20 @@ class Delivery:
 
     # Where the message goes
 
-    def _pick_first_address(self) -> None:
+    async def _pick_first_address(self) -> None:
         replay, relay = self._worker.replay, self._relay
         last = replay.forwarded
         if last is None:
             agent = self._agent(self._chosen[0])
-            url = self._context.upstreams.of(agent).next_url(self._requester)
-            self._forward_to(agent.id, url, why=self._why, begun=[])
+            url, context_id = await self._first_place(agent)
+            self._forward_to(
+                agent.id,
+                url,
+                context_id=context_id,
+                why=self._why,
+                begun=[],
+                continues=bool(context_id),
+            )
         elif last.turn == replay.turn:
             if last.is_answered:
                 raise TaskWaits
@@ -159,6 +174,20 @@ class Delivery:
                 asks_plainly=last.asks_plainly,
             )
 
+    async def _first_place(self, agent: Registered) -> tuple[str, str]:
+        """Return the address for a new task, and the context there in which its conversation goes
+        on; empty: a new one.
+
+        A context is of one address: replicas may have stores of their own, and the same id there
+        may be of another caller."""
+        upstream = self._context.upstreams.of(agent)
+        if self._is_in_conversation:
+            earlier = await earlier_context(self._context.store, self._worker.log, agent.id)
+            url = "" if earlier is None else upstream.reached_at(earlier.url)
+            if earlier is not None and url and upstream.may_return_to(url, self._requester):
+                return url, earlier.context_id
+        return upstream.next_url(self._requester), ""
+
     def _forward_to(
         self,
         agent_id: str,
@@ -169,6 +198,7 @@ class Delivery:
         why: str = "",
         begun: list[str],
         asks_plainly: bool = False,
+        continues: bool = False,
     ) -> None:
         """Record where the message goes next."""
         worker, relay = self._worker, self._relay
@@ -189,6 +219,7 @@ class Delivery:
             begun=begun,
             asks_plainly=asks_plainly,
             is_ours=before.is_ours if before.agent else self._is_ours,
+            continues=continues,
         )
         relay.signs = LifeSigns()
         worker.log.agent = agent_id
@@ -385,6 +416,9 @@ class Delivery:
         if self._relay.forwarded.is_delivered:
             await self._recover_task(agent, problem, failed, since)
             return
+        if self._relay.forwarded.continues and retries.may_refuse_context(problem):
+            self._leave_context()
+            return
         works_once = await self._works_once(upstream)
         until = since + self._patience(agent)
         plan = retries.plan_retry(
@@ -416,6 +450,14 @@ class Delivery:
         if plan.asks_only and retries.is_answer(problem):
             raise TaskFailed(_UNKNOWN_AFTER_ERROR.format(code=problem.code))
         raise TaskFailed(_UNANSWERED if works_once else _UNKNOWN)
+
+    def _leave_context(self) -> None:
+        """Send the message once more, in a new context: the agent may have forgotten the one that
+        it refused, and has begun nothing."""
+        relay = self._relay
+        relay.is_uncertain = False
+        relay.forwarded = msgspec.structs.replace(relay.forwarded, context_id="", continues=False)
+        self._worker.forward(relay.forwarded)
 
     async def _recover_task(
         self, agent: Registered, problem: A2AError, failed: int, since: float

@@ -84,6 +84,7 @@ class Forwarding:
                 options,
                 chosen.why,
                 is_ours=not operation.message.task_id,
+                is_in_conversation=bool(operation.message.context_id),
             ),
             deadline=seconds,
             tasks=len(rivals),
@@ -107,16 +108,31 @@ class Forwarding:
             and self._context.settings.engine.idempotency
             and not agent.price
             and not agent.replicas
+            # Sent again it could find another context of the agent.
+            and not operation.message.context_id
             # Sent again it could go to the other version.
             and not self._router.canaries.has(agent.id)
             and upstream.works_once(upstream.urls[0])
         )
 
     def _deliver_to(
-        self, chosen: Sequence[str], options: RoutingOptions, why: str, *, is_ours: bool
+        self,
+        chosen: Sequence[str],
+        options: RoutingOptions,
+        why: str,
+        *,
+        is_ours: bool,
+        is_in_conversation: bool,
     ) -> Callable[[Worker], Awaitable[None]]:
         async def run(worker: Worker) -> None:
-            await self._deliver(worker, chosen, options, why, is_ours=is_ours)
+            await self._deliver(
+                worker,
+                chosen,
+                options,
+                why,
+                is_ours=is_ours,
+                is_in_conversation=is_in_conversation,
+            )
 
         return run
 
@@ -129,7 +145,8 @@ class Forwarding:
             # The other worker sent nothing.
             found = self._router.choose(worker.replay.began, options, worker.caller.principal)
             chosen, why = await self._within_order(worker, found.agents), found.why
-        await self._deliver(worker, chosen, options, why, is_ours=False)
+        # The recorded message has a context in any case, whether its caller named one or not.
+        await self._deliver(worker, chosen, options, why, is_ours=False, is_in_conversation=True)
 
     async def _deliver(
         self,
@@ -139,6 +156,7 @@ class Forwarding:
         why: str,
         *,
         is_ours: bool,
+        is_in_conversation: bool,
     ) -> None:
         context = self._context
         if options.race > 1 and worker.replay.turn == 0:
@@ -148,7 +166,14 @@ class Forwarding:
             canary = self._router.canary(chosen[0], worker.log.task_id, worker.caller.principal)
             # The order stays the agent's, whichever version does the work.
             chosen = [canary, *chosen] if canary else chosen
-        delivery = Delivery(context, worker, chosen, why, is_ours=is_ours)
+        delivery = Delivery(
+            context,
+            worker,
+            chosen,
+            why,
+            is_ours=is_ours,
+            is_in_conversation=is_in_conversation,
+        )
         try:
             await delivery.deliver()
         except (asyncio.CancelledError, Ended):

@@ -1,9 +1,12 @@
-"""Ids of messages and tasks at the agents they are sent to.
+"""Ids of messages, tasks and contexts at the agents they are sent to.
 
 To an agent all our callers are one, and two of them may have given their messages, or their tasks,
 the same id. An agent that works once on a message would hand one caller's task to another caller
 who knows its id. So the gateway makes the id, and the caller's id goes along in the metadata. The
 owner of an agent that only one tenant uses may have message ids kept as they are.
+
+A context's id is the agent's. In which one a caller's conversation goes on is read from the logs of
+the caller's own tasks: the same after a restart and in every process, and of no other caller.
 """
 
 import hashlib
@@ -13,6 +16,7 @@ import msgspec
 
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.dialects.house import Nexus
+from dragoman.engine.log import TaskLog
 from dragoman.engine.running.worker import Worker
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.registry.registered import Registered
@@ -20,9 +24,15 @@ from dragoman.model.events import Forwarded
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message
 from dragoman.model.requests import as_answer, reply_to
+from dragoman.stores.interface.store import Store
+from dragoman.stores.interface.tasks import Query, TaskRow
 
 # In the metadata of a forwarded message: its caller's id for it.
 CALLERS_ID = "dragoman/messageId"
+# How many of a context's latest tasks are looked at, and how many events of each: an agent names
+# its context with its first answer.
+_LATEST = 20
+_FIRST_EVENTS = 50
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -91,3 +101,35 @@ def may_repeat(connection: AgentConnection) -> bool:
     """Say whether an agent may get a message twice: it works on it once, or recognises the task by
     the id that we gave it."""
     return connection.works_once or names_tasks(connection)
+
+
+async def earlier_context(store: Store, log: TaskLog, agent: str) -> Forwarded | None:
+    """Return where the agent has the conversation that a new task belongs to; None: the agent has
+    none, as far as the latest tasks say."""
+    page = await store.page(Query(log.scope, _LATEST, context_id=log.context_id))
+    for head in page.heads:
+        if head.task_id == log.task_id:
+            # It was not sent yet: to read that would be a look-up for nothing.
+            continue
+        found = await _forwarded(store, head)
+        if found is not None and found.agent == agent and found.context_id:
+            return found
+    return None
+
+
+async def _forwarded(store: Store, head: TaskRow) -> Forwarded | None:
+    """Return where a task was sent."""
+    found: Forwarded | None = None
+    # The first event is the caller's message, which may be large.
+    after, last = 1, 1 + _FIRST_EVENTS
+    while after < last:
+        batch = await store.read(head.number, after=after, limit=last - after, artifacts=False)
+        if not batch:
+            break
+        for recorded in batch:
+            if recorded.body.startswith(b'{"forwarded"'):
+                event = recorded.event
+                assert isinstance(event, Forwarded), "by its bytes it is"
+                found = event
+        after = batch[-1].seq
+    return found

@@ -18,9 +18,13 @@ from dragoman.errors import (
     DeliveryUnknown,
     InternalError,
     InvalidAgentResponse,
+    InvalidParams,
+    InvalidRequest,
     Overloaded,
+    TaskNotFound,
     TimedOut,
     Unreachable,
+    UnsupportedOperation,
 )
 from dragoman.gateway.delivery.breaker import LONGEST_RETRY_AFTER
 
@@ -133,6 +137,12 @@ def is_delivery_unknown(error: A2AError) -> bool:
     if isinstance(error, Overloaded):
         return error.code != 429 and "retryAfter" not in error.facts
     return False
+
+
+def may_refuse_context(error: A2AError) -> bool:
+    """Say whether an agent refused a message before it began anything, maybe for its context.
+    There is no error for an unknown context alone, so agents use these."""
+    return isinstance(error, InvalidParams | InvalidRequest | TaskNotFound | UnsupportedOperation)
 
 
 def is_failing(error: A2AError | TimeoutError) -> bool:

@@ -120,6 +120,12 @@ class Upstream:
             rotated, key=lambda url: (is_absent(url), is_open(url, requester), url == avoided)
         )
 
+    def may_return_to(self, url: str, requester: Principal) -> bool:
+        """Say whether a requester's next task may go where an earlier one was, rather than to
+        another address."""
+        is_away = self._is_absent(url) or self.circuits.is_open(url, requester)
+        return len(self.urls) == 1 or not is_away
+
     def works_once(self, url: str) -> bool:
         """Say whether a message sent twice there is worked on once, as far as that is known."""
         found = self._connections.get(url)

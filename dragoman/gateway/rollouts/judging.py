@@ -121,7 +121,11 @@ class Judging:
         name = f"shadow-{row.id}-{sample.task}"
         copy = await self._known(row, name)
         if copy is None:
-            copied = copy_of(await self._replay(sample), name)
+            replay = await self._replay(sample)
+            if replay.forwarded is not None and replay.forwarded.continues:
+                # The new version did not hear what was said before.
+                raise _Gone
+            copied = copy_of(replay, name)
             copy = await self._begin(row, found, found.candidate, copied)
         return copy
 

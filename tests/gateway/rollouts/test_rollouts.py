@@ -507,7 +507,7 @@ async def test_a_change_that_changes_nothing_costs_no_copy() -> None:
         assert (figures.agreed, figures.failed) == (1, 0)
 
 
-async def test_a_copy_begins_in_a_context_of_its_own_as_each_task_does() -> None:
+async def test_a_copy_begins_in_a_context_of_its_own() -> None:
     async with stage("memory:") as site:
         seen: dict[str, list[str]] = {"old": [], "new": []}
 
@@ -521,14 +521,41 @@ async def test_a_copy_begins_in_a_context_of_its_own_as_each_task_does() -> None
         site.old.answer, site.new.answer = noting("old"), noting("new")
         id = await site.begin()
         first = await site.send_message(message("one"))
+        # Its copy has a context at the new version before the next one begins.
+        await site.figures_when(id, lambda one: one.judged == 1)
         again = message("two") | {"contextId": first["contextId"]}
         assert (await site.send_message(again))["contextId"] == first["contextId"]
         await site.greet("three")
-        await site.figures_when(id, lambda one: one.judged == 3)
-        # The new version is told what the old one was, and nothing that one caller said is in a
-        # conversation with what another did.
-        assert len({*seen["old"]}) == len({*seen["new"]}) == 3
+        figures = await site.figures_when(id, lambda one: one.judged + one.skipped == 3)
+        # Nothing that one caller said is in a conversation with what another did; and the new
+        # version is not asked to go on with a conversation that it did not have.
+        assert (figures.judged, figures.skipped) == (2, 1)
+        assert seen["old"][0] == seen["old"][1] != seen["old"][2]
+        assert len(seen["new"]) == len({*seen["new"]}) == 2
         assert not {*seen["old"], first["contextId"], id} & {*seen["new"]}
+
+
+async def test_a_canary_has_only_the_conversations_that_it_began() -> None:
+    async with stage("memory:") as site:
+        seen: dict[str, list[str]] = {"old": [], "new": []}
+
+        def noting(which: str) -> Any:
+            def answer(text: str, turn: Any) -> str:
+                seen[which].append(turn.message.context_id)
+                return text
+
+            return answer
+
+        site.old.answer, site.new.answer = noting("old"), noting("new")
+        first = await site.send_message(message("one"))
+        id = await site.begin(mode="canary", share=1.0)
+        for text in ("two", "three"):
+            await site.send_message(message(text) | {"contextId": first["contextId"]})
+        await site.rollouts.change(id, None, RolloutChange(mode="shadow", share=0.5))
+        await site.send_message(message("four") | {"contextId": first["contextId"]})
+        assert len(seen["old"]) == len(seen["new"]) == 2
+        assert len({*seen["old"]}) == len({*seen["new"]}) == 1
+        assert not {*seen["old"]} & {*seen["new"]}
 
 
 async def test_a_task_of_an_agent_with_a_canary_is_on_disk_before_it_is_sent() -> None:
