@@ -33,8 +33,8 @@ class GatewayRefused(Exception):
 
     def __init__(self, status: int, error: Mapping[str, Any], *, is_json: bool = True) -> None:
         self.status = status
-        # The operator API has the number of the HTTP status as the code, and a word beside it.
-        self.code = str(error.get("status") or error.get("code") or "")
+        self.code = str(error.get("code") or "")
+        self.word = str(error.get("status") or "")
         self.message = str(error.get("message") or "")
         self.details: Any = error.get("details")
         self.is_json = is_json
@@ -84,7 +84,10 @@ def bare_of(status: int, body: bytes) -> bytes:
     """Return an answer of the operator API, which has no envelope; raises `GatewayRefused`."""
     if status < 400 and body.startswith(b"{"):
         return body
-    raise _refused(status, _fields(status, body))
+    refused = _refused(status, _fields(status, body))
+    # The operator API has the number of the HTTP status as the code, and a word beside it.
+    refused.code = refused.word
+    raise refused
 
 
 def _fields(status: int, body: bytes) -> dict[str, Any]:

@@ -56,6 +56,9 @@ class OpeningRead(msgspec.Struct, eq=False):
     """A read of what is to be written here: of a task, or of what became of a message. It lasts as
     long as its block."""
 
+    # A struct would print the id of a message.
+    __repr__ = object.__repr__
+
     _reads: "dict[TaskKey | MessageKey, list[OpeningRead]]"
     _key: TaskKey | MessageKey
     # Whether a log or a worker was let go of meanwhile: the answer may lack what it wrote.

@@ -6,12 +6,14 @@ its result travel as JSON in the shapes of that Protocol. Both ends are of one r
 in which these are the same.
 """
 
-import base64
 import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast, get_type_hints
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -38,6 +40,37 @@ _PARTS: dict[str, tuple[type, str]] = {
 }
 
 
+class SentEvent(msgspec.Struct, array_like=True):
+    """An event of a log on its way: as it is stored, for all its other forms are made of that."""
+
+    seq: int
+    body: bytes
+
+
+class SentTask(SentEvent):
+    """A task of a log on its way."""
+
+
+_SENT: dict[type, type] = {Recorded: SentEvent, TaskReading: SentTask}
+_RECEIVED = {sent: kind for kind, sent in _SENT.items()}
+
+
+def _exchanged(value: Any, forms: dict[type, type]) -> Any:
+    """Return a value with each event and task in it in its other form."""
+    kind: type[Any] = type(value)
+    if kind in forms:
+        return forms[kind](value.seq, body=value.body)
+    return kind(_exchanged(one, forms) for one in value) if kind in (list, tuple) else value
+
+
+def _sent_type(hint: Any) -> Any:
+    """Return the type of a result on its way."""
+    inner = tuple(_sent_type(one) for one in get_args(hint))
+    if not inner:
+        return _SENT.get(hint, hint)
+    return reduce(or_, inner) if isinstance(hint, UnionType) else get_origin(hint)[inner]
+
+
 class StoreRead(NamedTuple):
     """The parameters of a read, its arguments as one value, and the type of its result."""
 
@@ -55,7 +88,7 @@ def _read_of(protocol: type, method: str) -> StoreRead:
             default = () if one.default is one.empty else (one.default,)
             fields.append((name, hints[name], *default))
     arguments = msgspec.defstruct(method, fields, kw_only=True, forbid_unknown_fields=True)
-    return StoreRead(signature, arguments, hints["return"])
+    return StoreRead(signature, arguments, _sent_type(hints["return"]))
 
 
 READS = {
@@ -80,7 +113,8 @@ def read(settings: Settings, name: str, arguments: dict[str, Any]) -> Any:
         raise InvalidParams(str(error), field="arguments") from None
     part, _, method = name.partition(".")
     with _opened(settings, part) as (opened, wait):
-        return wait(getattr(opened, method)(**msgspec.structs.asdict(given)))
+        found = wait(getattr(opened, method)(**msgspec.structs.asdict(given)))
+        return _exchanged(found, _SENT)
 
 
 @contextmanager
@@ -116,7 +150,7 @@ class RemotePart:
             given = dict(known.signature.bind(self, *values, **more).arguments)
             del given["self"]
             result = self._ask(name, msgspec.Raw(encode(given)))
-            return msgspec.json.decode(result, type=known.result, dec_hook=_typed)
+            return _exchanged(msgspec.json.decode(result, type=known.result), _RECEIVED)
 
         return asked
 
@@ -160,19 +194,11 @@ class RemoteAccounting:
 
 def _plain(value: Any) -> Any:
     """Return as plain values what JSON has no form for."""
-    if isinstance(value, Recorded | TaskReading):
-        return value.seq, value.body
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     if isinstance(value, Collection):
         return list(cast("Collection[Any]", value))
     raise NotImplementedError(type(value).__name__)
-
-
-def _typed(kind: type, value: Any) -> Any:
-    assert kind in (Recorded, TaskReading), "all others are msgspec's"
-    seq, body = value
-    return kind(seq, body=base64.b64decode(body))
 
 
 encode = msgspec.json.Encoder(enc_hook=_plain).encode

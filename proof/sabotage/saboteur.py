@@ -122,16 +122,7 @@ def _place(patches: Patches) -> None:
     """Let a write go wherever its writer thinks the log ends, whatever is there."""
     _fence(patches)
     _edit_query(patches, "append", "AND tasks.last_seq = j.value ->> 1", "")
-
-    def make(insert: Any) -> Any:
-        def replace(connection: Any, into: str, rows: Any) -> None:
-            if into == "INSERT INTO events":
-                into = "INSERT OR REPLACE INTO events"
-            insert(connection, into, rows)
-
-        return replace
-
-    patches.put(writer, "insert", make)
+    _edit_query(patches, "insert_events", "INSERT", "INSERT OR REPLACE")
 
 
 def _claim(patches: Patches) -> None:

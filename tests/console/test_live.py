@@ -153,7 +153,8 @@ async def test_a_stream_that_is_left_unread_ends() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             for number in itertools.count():
                 body = b"event: change\ndata: %d\n\n" % number
-                if number == 17:
+                if number == 2:
+                    # One is read and one is kept: this one waits.
                     filled.set()
                 await send({"type": "http.response.body", "body": body, "more_body": True})
 

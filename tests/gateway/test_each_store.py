@@ -131,7 +131,7 @@ async def test_a_gateway_that_cannot_open_says_why(
 ) -> None:
     """And not that the parts are missing which were not made."""
 
-    async def fails(_: Trust) -> None:
+    async def fails(_: Trust, **_more: object) -> None:
         raise StoreUnavailable("the database is away")
 
     monkeypatch.setattr(Trust, "open", fails)

@@ -15,7 +15,7 @@ from harness.waiting import WAIT
 
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating import tasks
-from dragoman.stores.interface.inspection import TailPosition
+from dragoman.stores.interface.inspection import TailPosition, TaskFilter
 from dragoman.testing.processes import ServerProcess
 
 AGENT = """
@@ -187,7 +187,7 @@ def test_an_idle_tail_says_where_it_is_once(
 ) -> None:
     monkeypatch.setattr(tasks, "_TELL", -1.0)
     nothing = cast(Any, None)
-    tail = tasks.Tail(Invocation(environment={}), nothing, nothing, nothing, 1)
+    tail = tasks.Tail(Invocation(environment={}), nothing, nothing, TaskFilter(), 1)
     for highest in (1, 1, 2, 2):
         tail._tell(TailPosition(highest, {}))
     told = capfdbinary.readouterr().err.decode().splitlines()

@@ -38,6 +38,7 @@ NEVER_DONE = {
     "remove_agent",
     # Of two agents, which the tool would have to tell apart; each rollout ends once.
     "start_rollout",
+    "change_rollout",
     "promote_rollout",
     "roll_back_rollout",
     # Of the one task there is, only after it was disputed.

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from harness.serving import Site, message, old_message, serving
-from harness.waiting import WAIT
+from harness.waiting import WAIT, eventually
 from joserfc import jwt
 from joserfc.jwk import KeySet
 from standardwebhooks.webhooks import Webhook
@@ -19,7 +19,7 @@ from dragoman.config import load_settings
 from dragoman.errors import ConfigError
 from dragoman.model.identity import TaskId
 from dragoman.push import Recent, verify
-from dragoman.stores.interface import DeadLetter
+from dragoman.stores.interface import DeadLetter, Push
 from proof.wire.receivers import Post, Receiver, Treatment
 from tests.server.receivers.receiving import (
     HELD,
@@ -310,7 +310,13 @@ async def test_a_dead_letter_is_posted_once_more_with_its_first_id(
         where = (place, str(file) if place == "--store" else site.url)
         private = ("--allow-private",) if place == "--store" else ()
         store = site.app.store
-        ((push, _),) = await store.receivers(limit=9)
+
+        async def settled() -> Push | None:
+            ((push, _),) = await store.receivers(limit=9)
+            return None if push.is_open else push
+
+        # The receiver has the last post a little before the store knows that it was taken.
+        push: Push = await eventually(settled)
         letter = DeadLetter(push.number, TaskId(task["id"]), "c", receiver.url, 1, 9, 77, "a 500")
         await store.settle((await store.pushes(push.task))[0], letter)
         dead = json.loads(await run("list", *where, "-o", "json"))["items"][-1]
