@@ -10,10 +10,8 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from functools import reduce
-from operator import or_
 from types import UnionType
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -57,10 +55,12 @@ _RECEIVED = {sent: kind for kind, sent in _SENT.items()}
 
 def _exchanged(value: Any, forms: dict[type, type]) -> Any:
     """Return a value with each event and task in it in its other form."""
-    kind: type[Any] = type(value)
+    kind = cast(type, type(value))
     if kind in forms:
         return forms[kind](value.seq, body=value.body)
-    return kind(_exchanged(one, forms) for one in value) if kind in (list, tuple) else value
+    if kind not in (list, tuple):
+        return value
+    return kind(_exchanged(one, forms) for one in value)
 
 
 def _sent_type(hint: Any) -> Any:
@@ -68,7 +68,9 @@ def _sent_type(hint: Any) -> Any:
     inner = tuple(_sent_type(one) for one in get_args(hint))
     if not inner:
         return _SENT.get(hint, hint)
-    return reduce(or_, inner) if isinstance(hint, UnionType) else get_origin(hint)[inner]
+    # `A | B` has an origin that takes no arguments.
+    origin: Any = Union if isinstance(hint, UnionType) else get_origin(hint)
+    return origin[inner]
 
 
 class StoreRead(NamedTuple):

@@ -177,7 +177,8 @@ def test_what_was_typed_wrong_is_followed_by_what_is_right(
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "plain.py").write_text("def hello(name: str) -> str:\n    return name\n")
     (tmp_path / "wrong.py").write_text("1 / 0\n")
-    ended = inside(*typed.split(), cwd=tmp_path)
+    # Any port: a server of someone else may have the usual one.
+    ended = inside(*typed.split(), cwd=tmp_path, env={"DRAGOMAN_LISTEN": "127.0.0.1:0"})
     assert ended.returncode and fields(ended.stderr)["Hint"] == line.format(folder=tmp_path)
     check_command(fields(ended.stderr)["Hint"])
 
