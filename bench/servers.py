@@ -5,7 +5,6 @@ use and keyed by its exact version; nothing of a peer enters the environment of 
 """
 
 import asyncio
-import socket
 import sys
 import tempfile
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dragoman.testing.processes import CannotStart, ServerProcess, clean_environment
+from dragoman.testing.servers import free_port
 from proof.environments import EnvironmentFailed, python_with
 
 from .wire import FASTA2A, V1, Dialect
@@ -192,12 +192,6 @@ def environment(root: Path) -> dict[str, str]:
     ours = clean_environment()
     ours.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**ours, "PYTHONPYCACHEPREFIX": str(root / "bytecode")}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def answers(port: int) -> bool:

@@ -24,8 +24,9 @@ import uvloop
 
 from bench import wire
 from bench.calls import Calls, call
-from bench.servers import HERE, START_LIMIT, UVICORN, answers, free_port
+from bench.servers import HERE, START_LIMIT, UVICORN, answers
 from dragoman.testing.processes import ServerProcess
+from dragoman.testing.servers import free_port
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
 from proof.environments import python_with

@@ -19,10 +19,10 @@ from statistics import median
 
 import uvloop
 
-from bench.servers import free_port
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.front import PREFACE
 from dragoman.http.grpc.header_blocks import written
+from dragoman.testing.servers import free_port
 
 from .comparison import SEND, ready, request, serving
 from .connection import RpcConnection, request_head

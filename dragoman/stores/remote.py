@@ -8,7 +8,7 @@ in which these are the same.
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from types import UnionType
 from typing import Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
@@ -45,8 +45,11 @@ class SentEvent(msgspec.Struct, array_like=True):
     body: bytes
 
 
-class SentTask(SentEvent):
+class SentTask(msgspec.Struct, array_like=True):
     """A task of a log on its way."""
+
+    seq: int
+    body: bytes
 
 
 _SENT: dict[type, type] = {Recorded: SentEvent, TaskReading: SentTask}
@@ -55,12 +58,14 @@ _RECEIVED = {sent: kind for kind, sent in _SENT.items()}
 
 def _exchanged(value: Any, forms: dict[type, type]) -> Any:
     """Return a value with each event and task in it in its other form."""
-    kind = cast(type, type(value))
-    if kind in forms:
-        return forms[kind](value.seq, body=value.body)
-    if kind not in (list, tuple):
-        return value
-    return kind(_exchanged(one, forms) for one in value)
+    for kind, form in forms.items():
+        if isinstance(value, kind):
+            return form(value.seq, body=value.body)
+    # Not those that only are of the kind: a position is a tuple with names.
+    if type(value) in (list, tuple):
+        inner = [_exchanged(one, forms) for one in cast("Iterable[Any]", value)]
+        return tuple(inner) if isinstance(value, tuple) else inner
+    return value
 
 
 def _sent_type(hint: Any) -> Any:

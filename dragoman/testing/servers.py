@@ -46,10 +46,15 @@ _SETTINGS: Mapping[str, str] = {
 
 
 def free_port() -> int:
-    """Return a port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of loopback that is free, and that the system gives to no one who asks for any.
+
+    A connection that was closed from the port's side keeps it so for a minute; a server that names
+    the port can still bind it."""
+    with socket.create_server((HOST, 0)) as listener:
+        address: tuple[str, int] = listener.getsockname()
+        with socket.create_connection(address):
+            listener.accept()[0].close()
+        return address[1]
 
 
 class ChildServer:
