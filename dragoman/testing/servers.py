@@ -51,10 +51,10 @@ def free_port() -> int:
     A connection that was closed from the port's side keeps it so for a minute; a server that names
     the port can still bind it."""
     with socket.create_server((HOST, 0)) as listener:
-        address: tuple[str, int] = listener.getsockname()
-        with socket.create_connection(address):
+        port: int = listener.getsockname()[1]
+        with socket.create_connection((HOST, port)):
             listener.accept()[0].close()
-        return address[1]
+        return port
 
 
 class ChildServer:
