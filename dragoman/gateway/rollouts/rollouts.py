@@ -44,6 +44,7 @@ from dragoman.gateway.rollouts.judging import Judging
 from dragoman.gateway.rollouts.shadows import Shadows
 from dragoman.gateway.routing.canaries import Canary, in_share
 from dragoman.gateway.trust.counting import OUTCOMES
+from dragoman.gateway.trust.recording import observe
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.events import Forwarded
 from dragoman.model.identity import (
@@ -136,7 +137,7 @@ class Rollouts:
             check_agent=check,
             timeout=said.timeout_seconds,
             rule=said.rule,
-            position=await self._trust.last_number(),
+            position=await self._last_ended(),
         )
         row = RolloutRow(new_id(), agent.owner, agent.id, self._clock.now(), encode(found))
         if not await self._rows.put(row, keep=KEPT):
@@ -146,6 +147,13 @@ class Rollouts:
         await self._registry.update(candidate.id, paused, agent.owner, operator=True)
         self._follow(await self._rows.running())
         return row
+
+    async def _last_ended(self) -> int:
+        """Return the last event of the tasks that have ended. By the clock it could not be told:
+        processes have their own, and a task ends within the same millisecond."""
+        while await observe(self._store.accounting, _READ) == _READ:
+            pass
+        return await self._trust.last_number()
 
     def _version(self, agent: Registered, ref: str) -> Registered:
         """Return an agent that may become the next version of another."""
@@ -332,8 +340,7 @@ class Rollouts:
         """Return a rollout with the tasks that ended since."""
         for event in await self._trust.after(found.position, _READ):
             found = replace(found, position=event.number)
-            is_since = event.at >= row.made_at
-            if is_since and event.agent == agent.id and event.type in OUTCOMES:
+            if event.agent == agent.id and event.type in OUTCOMES:
                 found = await self._seen(row, found, agent, event)
         return found
 

@@ -27,6 +27,7 @@ from dragoman.gateway.rollouts.definition import (
     RolloutRule,
 )
 from dragoman.gateway.routing.canaries import in_share
+from dragoman.model.clock import SystemClock
 from dragoman.model.identity import LOCAL, MessageId, Principal
 from dragoman.model.message import Message, Metadata, Part, Role
 from dragoman.model.money import MICRO
@@ -99,6 +100,22 @@ async def test_a_shadowed_task_reaches_its_caller_ledger_and_receiver_once(locat
         # No credential says that it is this one: the copies are in nobody's lists.
         assert await books.owners("gateway.rollouts") == ["rollout:olga"] * len(NAMES)
         assert await books.owners("gateway") == [""] * (1 + len(NAMES))
+
+
+@pytest.mark.parametrize("hours", (-1, 1))
+async def test_a_rollout_is_about_the_tasks_that_end_after_its_beginning_whatever_clocks_say(
+    location: str, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(location) as site:
+        await site.greet("before")
+        moved = SystemClock().now() + hours * 3_600_000
+        with monkeypatch.context() as patched:
+            patched.setattr(SystemClock, "now", lambda _: moved)
+            id = await site.begin()
+        await site.greet("ann", "bob")
+        await site.figures_when(id, lambda one: one.judged >= 2)
+        assert site.new.told == ["ann", "bob"]
+        assert (await site.found(id)).figures.old.tasks == 2
 
 
 def own(kinds: list[str]) -> list[str]:
