@@ -132,14 +132,14 @@ class Router:
             candidates = routing.only(self._candidate(one, "", requester) for one in everyone)
             return routing.choose(request, candidates, memory=self._memory)
 
-    def canary(self, agent_id: str, task_id: str, requester: Principal) -> str:
+    def canary(self, agent_id: str, skill: str, task_id: str, requester: Principal) -> str:
         """Return the id of the new version that does a task in an agent's place; empty: none does,
         or it cannot be called. Only tasks that are safe to repeat are given to one."""
         if not self.canaries.has(agent_id):
             return ""
         candidate = self.get(self.canaries.candidate(agent_id, task_id))
         agent = self.get(agent_id)
-        if candidate is None or agent is None or not agent.repeatable:
+        if candidate is None or agent is None or not agent.is_repeatable(skill):
             return ""
         is_open = self._upstreams.of(candidate).is_open(requester)
         return "" if is_open or candidate.status == "offline" else candidate.id
@@ -154,7 +154,7 @@ class Router:
         agents = [
             agent
             for agent in self._shortlisted(operation, options, requester)
-            if agent.id not in tried and agent.price <= most and agent.repeatable
+            if agent.id not in tried and agent.price <= most and agent.is_repeatable(options.skill)
         ]
         if not agents:
             return []

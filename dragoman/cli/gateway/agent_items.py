@@ -19,6 +19,7 @@ _MEMBERS = {
     "price_per_task": "price",
     "trust_score": "trust",
     "repeatable": "repeatable",
+    "repeatable_skills": "repeatableSkills",
     "keep_message_ids": "keepMessageIds",
     "is_default": "isDefault",
     "is_paused": "isPaused",
@@ -34,8 +35,8 @@ _MEMBERS = {
 # In the order of a record, and what is not labelled by its own name.
 _SHOWN = """
     result name address id title description health healthReason tags skills url price trust
-    repeatable keepMessageIds isDefault isPaused replicas origins callers dialect refresh credential
-    lastSeenAt createdAt pendingReason pendingDigest
+    repeatable repeatableSkills keepMessageIds isDefault isPaused replicas origins callers dialect
+    refresh credential lastSeenAt createdAt pendingReason pendingDigest
     """.split()  # noqa: SIM905 - so many quoted words are harder to read
 _LABELS = {
     "isDefault": "Default",

@@ -44,6 +44,13 @@ DESCRIPTION = added(
             help="A task may be done twice: it may fail over to another agent.",
         ),
         typed_option(
+            "--repeatable-skill",
+            "repeatable_skills",
+            multiple=True,
+            metavar="<skill>",
+            help="A skill whose tasks may be done twice. Repeatable.",
+        ),
+        typed_option(
             "--keep-message-ids",
             type=click.BOOL,
             switch=True,
@@ -153,6 +160,9 @@ def body_of(run: Invocation, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("tags", "replicas", "origins", "callers"):
         if given[name]:
             body[name] = list(given[name])
+    if given["repeatable_skills"]:
+        # An empty one says that there are none any more.
+        body["repeatableSkills"] = [one for one in given["repeatable_skills"] if one]
     if given["price"] is not None:
         body["pricePerTask"] = _credits(given["price"])
     if (token := _token(run, given["token_env"], given["token_file"])) is not None:

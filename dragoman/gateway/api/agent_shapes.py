@@ -58,7 +58,9 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     price_per_task: Credits = 0
     replicas: Annotated[list[_Url], Meta(max_length=32)] = []
     origins: Annotated[list[_Url], Meta(max_length=32)] = []
+    # Whether a task may be done twice: of any skill, or of these alone.
     repeatable: bool = False
+    repeatable_skills: Annotated[list[Name], Meta(max_length=200)] = []
     # Forward callers' message ids unchanged: for an agent that only one tenant uses.
     keep_message_ids: bool = False
     # The callers besides its owner that may use it; empty: all.
@@ -87,6 +89,7 @@ class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     origins: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    repeatable_skills: Annotated[list[Name], Meta(max_length=200)] | UnsetType = UNSET
     keep_message_ids: bool | UnsetType = UNSET
     callers: Annotated[list[str], Meta(max_length=1000)] | UnsetType = UNSET
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] | UnsetType = UNSET
@@ -146,6 +149,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     trust_score: int
     is_mine: bool
     repeatable: bool
+    repeatable_skills: list[str]
     keep_message_ids: bool
     is_default: bool
     is_paused: bool
@@ -242,6 +246,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         trust_score=ask.gateway.trust.score(agent.id),
         is_mine=is_mine,
         repeatable=agent.repeatable,
+        repeatable_skills=agent.repeatable_skills,
         keep_message_ids=agent.keep_message_ids,
         is_default=agent.is_default,
         is_paused=agent.is_paused,
@@ -380,6 +385,7 @@ def registration_of(body: NewAgent) -> Registration:
         price=micro(body.price_per_task),
         replicas=body.replicas,
         repeatable=body.repeatable,
+        repeatable_skills=body.repeatable_skills,
         keep_message_ids=body.keep_message_ids,
         origins=body.origins,
         callers=body.callers,
@@ -396,7 +402,8 @@ def changes_of(body: AgentChange) -> AgentChanges:
     """Return the changes that a body asks for."""
     same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
     more = ("callers", "refresh", "dialect", "is_default", "is_paused", "keep_message_ids")
-    changes: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
+    also = ("repeatable_skills",)
+    changes: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more, *also)}
     if body.skills is not UNSET:
         changes |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}
     if body.price_per_task is not UNSET:

@@ -36,6 +36,7 @@ from dragoman.gateway.delivery.remote_ids import (
 )
 from dragoman.gateway.delivery.upstreams import Upstream
 from dragoman.gateway.registry.registered import Registered
+from dragoman.gateway.routing import routing_options
 from dragoman.model import operations as ops
 from dragoman.model.events import Forwarded
 from dragoman.model.identity import TaskId
@@ -266,6 +267,12 @@ class Delivery:
             raise TaskFailed("The agent is not registered any more.")
         return agent
 
+    def _is_repeatable(self, agent: Registered) -> bool:
+        """Tell whether an agent may do the task twice, as its owner declared."""
+        if not agent.repeatable_skills:
+            return agent.repeatable
+        return agent.is_repeatable(routing_options.read(self._worker.replay.began).skill)
+
     # One attempt
 
     async def _attempt(self) -> None:
@@ -290,7 +297,7 @@ class Delivery:
         Raises `TaskFailed` if that one may have the task, and the work must not be done twice."""
         relay = self._relay
         may_have_it = relay.forwarded.task_id or relay.forwarded.is_delivered or relay.is_uncertain
-        if may_have_it and (not agent.repeatable or self._worker.replay.turn):
+        if may_have_it and (not self._is_repeatable(agent) or self._worker.replay.turn):
             relay.note_cause("lost")
             raise TaskFailed("The agent is no longer at the address where it has the task.")
         self._start_over(agent.id, upstream.next_url(self._requester))
@@ -330,7 +337,7 @@ class Delivery:
             "polling": polling,
             "silence": retries.silence_limits(
                 settings,
-                repeatable=agent.repeatable,
+                repeatable=self._is_repeatable(agent),
                 may_repeat=repeats,
                 most=_UNTIL_DEADLINE if self._may_work_offline(agent) else None,
             ),
@@ -341,7 +348,7 @@ class Delivery:
             relay.is_uncertain
             and not repeats
             and not await self._find_task(connection, operation)
-            and not agent.repeatable
+            and not self._is_repeatable(agent)
         ):
             relay.note_cause("delivery-unknown")
             raise TaskFailed(_UNKNOWN)
@@ -379,7 +386,7 @@ class Delivery:
         if self._relay.forwarded.is_delivered and self._may_work_offline(agent):
             return _UNTIL_DEADLINE
         has_other_address = False
-        if agent.repeatable:
+        if self._is_repeatable(agent):
             upstream, here = self._context.upstreams.of(agent), self._relay.forwarded.url
             has_other_address = any(
                 upstream.circuits.address(url).state == "closed"
@@ -388,14 +395,14 @@ class Delivery:
             )
         return retries.patience(
             self._context.settings,
-            repeatable=agent.repeatable,
+            repeatable=self._is_repeatable(agent),
             has_other_address=has_other_address,
         )
 
     def _may_work_offline(self, agent: Registered) -> bool:
         """Tell whether an agent that has the task has until its deadline to deliver: one that dials
         out may lose its network, works on, and comes back by itself."""
-        if agent.repeatable or not self._worker.deadline:
+        if self._is_repeatable(agent) or not self._worker.deadline:
             return False
         return is_joined(read_target(self._relay.forwarded.url).host)
 
@@ -426,7 +433,7 @@ class Delivery:
             failed,
             retries.Schedule(attempts=self._context.settings.gateway.forward_attempts),
             works_once=works_once,
-            repeatable=agent.repeatable,
+            repeatable=self._is_repeatable(agent),
             patience_left=until - time.monotonic(),
         )
         if not plan.may_have_arrived:
@@ -473,7 +480,7 @@ class Delivery:
             await self._pause(min(retries.LONGEST_PAUSE, 0.25 * 2 ** min(failed, 10)))
             return
         is_lost = is_retryable or isinstance(problem, TaskNotFound)
-        if not (agent.repeatable and is_lost and self._move(problem)):
+        if not (self._is_repeatable(agent) and is_lost and self._move(problem)):
             raise await self._failure(problem)
 
     async def _works_once(self, upstream: Upstream) -> bool:

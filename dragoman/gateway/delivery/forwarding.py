@@ -163,7 +163,8 @@ class Forwarding:
             await Race(context, worker, chosen, options, is_ours=is_ours).run()
             return
         if chosen and worker.replay.forwarded is None:
-            canary = self._router.canary(chosen[0], worker.log.task_id, worker.caller.principal)
+            task_id, requester = worker.log.task_id, worker.caller.principal
+            canary = self._router.canary(chosen[0], options.skill, task_id, requester)
             # The order stays the agent's, whichever version does the work.
             chosen = [canary, *chosen] if canary else chosen
         delivery = Delivery(

@@ -123,15 +123,18 @@ class Race:
         # costs no more.
         first = found[: options.race]
         most = max((agent.price for agent in first), default=0)
-        fit = [one for one in found if one in first or (one.repeatable and one.price <= most)]
+        fit = [one for one in found if one in first or (self._may(one) and one.price <= most)]
         callable_ = [one for one in fit if not context.upstreams.of(one).is_open(self._requester)]
         self._rivals = [_Rival(agent, is_ours=is_ours) for agent in callable_[: options.race]]
+
+    def _may(self, agent: Registered) -> bool:
+        return agent.is_repeatable(self._options.skill)
 
     async def run(self) -> None:
         """Have the task done, and record the answer that won."""
         worker, quorum = self._worker, self._options.quorum
         for rival in self._rivals:
-            if not rival.agent.repeatable:
+            if not self._may(rival.agent):
                 raise InvalidParams(
                     f"{rival.agent.name} is not registered as safe to repeat",
                     field="metadata.race",

@@ -111,8 +111,9 @@ def _in_force(agent: Registered, card: AgentCard, raw: dict[str, Any], url: str)
 
 def registered(agent: Registered, said: Registration) -> Registered:
     """Return an agent as its owner describes it; its card is not read here."""
-    same = ("schemas", "tags", "metadata", "price", "replicas", "repeatable", "origins", "callers")
-    found: dict[str, Any] = {name: getattr(said, name) for name in same}
+    same = ("schemas", "tags", "metadata", "price", "replicas", "origins", "callers")
+    safe = ("repeatable", "repeatable_skills")
+    found: dict[str, Any] = {name: getattr(said, name) for name in (*same, *safe)}
     found["callers"] = named_callers(said.callers, agent.owner)
     written = {"title": said.name.strip(), "description": said.description, "skills": said.skills}
     texts = {name: value for name, value in written.items() if value not in (None, "")}
@@ -192,6 +193,16 @@ def changed(agent: Registered, said: AgentChanges) -> Registered:
         found["credential"] = said.credential.kind if said.credential else ""
         found["credential_header"] = said.credential.header if said.credential else ""
     return replace(agent, **found)
+
+
+def check_repeatable_skills(agent: Registered) -> None:
+    """Raise `InvalidParams` if a skill that is safe to repeat is none of an agent whose skills are
+    known: it would be a slip of the pen."""
+    known = [skill.id for skill in agent.skills]
+    unknown = [id for id in agent.repeatable_skills if id not in known] if known else []
+    if unknown:
+        words = f"{unknown[0]!r} is none of its skills: {', '.join(known)}"
+        raise InvalidParams(words, field="repeatableSkills")
 
 
 def host_of(url: str) -> str:

@@ -54,6 +54,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a task may be done twice: then it is sent again if it is unknown whether it arrived,
     # and may fail over to another agent.
     repeatable: bool = False
+    # The skills of which that is so where it is not of all, by their ids.
+    repeatable_skills: list[str] = []
     # Whether messages keep the ids that callers gave them: for an agent that only one tenant uses.
     # See `gateway.delivery.remote_ids`.
     keep_message_ids: bool = False
@@ -85,6 +87,10 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     # The kind of the credential for it, and the header that carries it; the secret is elsewhere.
     credential: CredentialKind = ""
     credential_header: str = ""
+
+    def is_repeatable(self, skill: str) -> bool:
+        """Tell whether a task may be done twice that names a skill, or none (empty)."""
+        return self.repeatable or skill in self.repeatable_skills
 
 
 def serves(agent: Registered, requester: Principal) -> bool:

@@ -95,6 +95,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     price: int = 0
     replicas: list[str] = []
     repeatable: bool = False
+    repeatable_skills: list[str] = []
     keep_message_ids: bool = False
     origins: list[str] = []
     # The callers besides its owner that may use it; empty: all.
@@ -143,6 +144,7 @@ class AgentChanges(msgspec.Struct, frozen=True, kw_only=True):
     price: int | UnsetType = UNSET
     replicas: list[str] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    repeatable_skills: list[str] | UnsetType = UNSET
     keep_message_ids: bool | UnsetType = UNSET
     origins: list[str] | UnsetType = UNSET
     callers: list[str] | UnsetType = UNSET
@@ -162,6 +164,8 @@ class AgentChanges(msgspec.Struct, frozen=True, kw_only=True):
             _check_text("description", self.description, LONGEST_DESCRIPTION)
         if self.skills is not UNSET:
             _check_skills(self.skills)
+        if self.repeatable_skills is not UNSET:
+            _check_ids("repeatableSkills", self.repeatable_skills)
         if self.tags is not UNSET:
             found["tags"] = _tags(self.tags)
         if self.price is not UNSET and self.price < 0:
@@ -214,6 +218,13 @@ def _check_skills(skills: Sequence[AgentSkill]) -> None:
         _check_text(f"skills[{index}].name", skill.name, LONGEST_NAME, least=1)
     if len({skill.id for skill in skills}) < len(skills):
         raise InvalidParams("have one id twice", field="skills")
+
+
+def _check_ids(field: str, ids: Sequence[str]) -> None:
+    if len(ids) > card_review.MOST_SKILLS:
+        raise InvalidParams(f"are more than {card_review.MOST_SKILLS}", field=field)
+    for index, id in enumerate(ids):
+        _check_text(f"{field}[{index}]", id, LONGEST_NAME, least=1)
 
 
 def _tags(tags: Sequence[str]) -> list[str]:

@@ -186,6 +186,7 @@ class Registry:
                 agent, is_needed=not said.name, may_be_away=said.may_be_away
             )
             agent = self.health.first_seen(agent, absence)
+        card_pinning.check_repeatable_skills(agent)
         if dry_run:
             self.health.forget(agent.id)
             return replace(agent, name=slug(agent.title))
@@ -204,6 +205,8 @@ class Registry:
         agent = self._owned(ref, owner, operator)
         said = said.checked()
         after = card_pinning.changed(agent, said)
+        if said.repeatable_skills is not UNSET:
+            card_pinning.check_repeatable_skills(after)
         self._check_addresses(after)
         if agent.credential and said.credential is UNSET and _is_elsewhere(agent, after):
             # The caller that changes an agent need not be the one that gave the credential.

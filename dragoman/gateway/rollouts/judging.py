@@ -11,9 +11,11 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.reading import read_task
 from dragoman.engine.running.replay import Replay, read_replay
 from dragoman.errors import A2AError, Overloaded, RateLimited, StoreRefused, TaskNotFound
+from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.rollouts.comparison import compare
 from dragoman.gateway.rollouts.copies import copy_of, milliseconds, question, reason_of, verdict
 from dragoman.gateway.rollouts.definition import MOST_OPEN, OpenSample, Result, RolloutDefinition
+from dragoman.gateway.routing import routing_options
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, ContextId, Principal, TaskId
 from dragoman.model.message import Metadata
@@ -26,7 +28,8 @@ logger = logging.getLogger("dragoman")
 
 
 class _Gone(Exception):
-    """A task cannot be copied: it is not stored any more, or was more than one message."""
+    """A task cannot be copied: it is not stored any more, was more than one message, or is not safe
+    to repeat."""
 
 
 class Judging:
@@ -40,13 +43,13 @@ class Judging:
         self._begun: dict[str, TaskId] = {}
 
     async def judge(
-        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample, agent: Registered
     ) -> RolloutDefinition:
-        """Return a rollout after a look at one of its samples."""
+        """Return a rollout of an agent after a look at one of its samples."""
         try:
             if sample.is_answered:
-                return await self._look_at_check(row, found, sample)
-            return await self._look_at_copy(row, found, sample)
+                return await self._look_at_check(row, found, sample, agent)
+            return await self._look_at_copy(row, found, sample, agent)
         except _Gone:
             return found.without(sample, skipped=1)
         except (Overloaded, RateLimited, StoreRefused) as error:
@@ -58,9 +61,9 @@ class Judging:
             return found.without(sample, dropped=1)
 
     async def _look_at_copy(
-        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample, agent: Registered
     ) -> RolloutDefinition:
-        copy = await self._copy(row, found, sample)
+        copy = await self._copy(row, found, sample, agent)
         if not copy.status.state.is_resting:
             return found
         took, is_done = milliseconds(copy), copy.status.state is TaskState.COMPLETED
@@ -79,7 +82,7 @@ class Judging:
         return found.replaced(replace(sample, is_answered=True))
 
     async def _look_at_check(
-        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample, agent: Registered
     ) -> RolloutDefinition:
         """Ask the owner's check: about the answers of both, or about a canary's alone."""
         name = f"check-{row.id}-{sample.task}"
@@ -87,7 +90,7 @@ class Judging:
         if check is None:
             before = after = await self._original(sample)
             if not sample.is_canary:
-                after = await self._copy(row, found, sample)
+                after = await self._copy(row, found, sample, agent)
             asked = (await self._replay(sample)).began.message
             about = None if sample.is_canary else before
             message = question(name, asked, about, after)
@@ -116,7 +119,9 @@ class Judging:
             raise _Gone
         return reading.task
 
-    async def _copy(self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample) -> Task:
+    async def _copy(
+        self, row: RolloutRow, found: RolloutDefinition, sample: OpenSample, agent: Registered
+    ) -> Task:
         """Return the copy of a task, begun if it was not."""
         name = f"shadow-{row.id}-{sample.task}"
         copy = await self._known(row, name)
@@ -124,6 +129,9 @@ class Judging:
             replay = await self._replay(sample)
             if replay.forwarded is not None and replay.forwarded.continues:
                 # The new version did not hear what was said before.
+                raise _Gone
+            if not agent.is_repeatable(routing_options.read(replay.began).skill):
+                # Withdrawn meanwhile, or the gateway only supposed the skill by the words.
                 raise _Gone
             copied = copy_of(replay, name)
             copy = await self._begin(row, found, found.candidate, copied)

@@ -123,7 +123,7 @@ class Rollouts:
         agent = self._registry.visible(said.agent_id, None if operator else caller)
         if agent.owner != caller and not operator:
             raise PermissionDenied("The agent belongs to another owner")
-        if not agent.repeatable:
+        if not (agent.repeatable or agent.repeatable_skills):
             raise InvalidParams("is not registered as safe to repeat", field="agentId")
         candidate = self._version(agent, said.candidate_id)
         check = ""
@@ -308,7 +308,7 @@ class Rollouts:
             return
         found = before
         for sample in before.open[:_AT_ONCE]:
-            found = await self._judging.judge(row, found, sample)
+            found = await self._judging.judge(row, found, sample, agent)
         found = await self._discover(row, found, agent)
         is_far = found.position - before.position >= _READ
         if is_far or found.figures != before.figures or found.open != before.open:
@@ -352,7 +352,8 @@ class Rollouts:
         event: TrustEventRow,
     ) -> RolloutDefinition:
         """Return a rollout after a task of the agent ended."""
-        is_chosen = in_share(row.id, event.task_id, found.share) and agent.repeatable
+        is_chosen = in_share(row.id, event.task_id, found.share)
+        is_chosen = is_chosen and agent.is_repeatable(event.skill)
         is_done = event.type == "task_completed"
         # Also of a shadow: it may have been a canary when the task began, or had a larger share.
         if is_chosen or found.since:

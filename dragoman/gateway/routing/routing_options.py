@@ -44,7 +44,7 @@ def read(operation: SendMessage) -> RoutingOptions:
     """Return the options in a message's metadata, else in its request's."""
     metadata: Metadata = {**operation.metadata, **operation.message.metadata}
     agent = _text(metadata, "agentId") or _text(metadata, "assignedAgentId")
-    skill = _text(metadata, "skillId") or _text(metadata, "skill")
+    skill = _skill(operation.message.metadata) or _skill(operation.metadata)
     if _OTHERS.isdisjoint(metadata):
         return RoutingOptions(agent=agent, skill=skill)
     limit = "maxBudget" if "maxBudget" in metadata else "maxPrice"
@@ -81,6 +81,12 @@ def _text(metadata: Metadata, name: str) -> str:
     if not isinstance(value, str) or len(value) > 256:
         raise InvalidParams("must be a text of at most 256 characters", field=f"metadata.{name}")
     return value
+
+
+def _skill(metadata: Metadata) -> str:
+    """Return the skill that is named, in the order in which agents read it: what is declared of a
+    skill must not be taken for another."""
+    return _text(metadata, "skillId") or _text(metadata, "skill")
 
 
 def _policy(metadata: Metadata) -> str:

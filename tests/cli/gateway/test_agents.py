@@ -97,6 +97,17 @@ async def test_lists_come_in_pages(here: Here) -> None:
     assert (await here.agents("list", "--page-token", "x")).returncode == 2
 
 
+async def test_skills_are_declared_safe_to_repeat_and_no_longer(here: Here) -> None:
+    words = ("register", here.peer.url, "--repeatable-skill")
+    wrong = await here.agents(*words, "rout")
+    assert wrong.returncode != 0 and "'rout' is none of its skills: route" in wrong.stderr
+    assert fields((await here.agents(*words, "route")).stdout)["Repeatable-Skills"] == "route"
+    assert (await here.json("show", "maps"))["repeatableSkills"] == ["route"]
+    assert (await here.agents("update", "maps", "--repeatable-skill", "rout")).returncode != 0
+    assert (await here.json("update", "maps", "--price", "1"))["repeatableSkills"] == ["route"]
+    assert (await here.json("update", "maps", "--repeatable-skill", ""))["repeatableSkills"] == []
+
+
 async def test_a_change_names_what_changes_and_leaves_the_rest(here: Here) -> None:
     await here.site.register(here.peer.url, tags=["geo"])
     changed = await here.json("update", "maps", "--price", "2", "--description", "Other.")

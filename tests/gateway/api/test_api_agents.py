@@ -47,6 +47,7 @@ async def test_an_agent_is_registered_with_what_its_owner_says(market: Market) -
         description="Paints.",
         tags=["art", "paint"],
         metadata={"team": 7},
+        repeatableSkills=["paint"],
         pricePerTask=1.11,
         skills=[
             {"id": "paint", "name": "Paint", "description": "", "inputSchema": {"type": "object"}}
@@ -56,7 +57,7 @@ async def test_an_agent_is_registered_with_what_its_owner_says(market: Market) -
     assert made["price_per_task"] == 1.11 and made["trust_score"] == 50
     assert made["metadata"] == {"team": 7} and made["tags"] == ["art", "paint"]
     assert made["skills"][0]["inputSchema"] == {"type": "object"}
-    assert made["is_mine"] is True
+    assert made["is_mine"] is True and made["repeatable_skills"] == ["paint"]
     for ref in (made["id"], "painter"):
         assert await site.ask("GET", f"/agents/{ref}", headers=seller) == made
 
@@ -72,6 +73,7 @@ async def test_an_agent_is_registered_with_what_its_owner_says(market: Market) -
         {"pricePerTask": -1},
         {"pricePerTask": "1.11"},
         {"tags": "art"},
+        {"repeatableSkills": ["no-such-skill"]},
         {"skills": [{"name": "without an id"}]},
         {"metadata": []},
     ],

@@ -221,6 +221,37 @@ async def test_answers_count_when_enough_agents_agree(tmp_path: Path, agree: boo
             assert task["status"]["state"] == "TASK_STATE_FAILED"
 
 
+@pytest.mark.parametrize("skill", ["look", "pay"])
+async def test_a_race_is_for_the_skills_that_are_safe_to_repeat(tmp_path: Path, skill: str) -> None:
+    runs: list[str] = []
+
+    def racer(name: str) -> Agent:
+        agent = Agent(name, "Looks, and pays.")
+
+        @agent.skill
+        async def look(text: str) -> str:
+            return "seen"
+
+        @agent.skill
+        async def pay(text: str) -> str:
+            runs.append(name)
+            return "paid"
+
+        return agent
+
+    async with (
+        serving(racer("one")) as one,
+        serving(racer("two")) as two,
+        gateway(tmp_path) as site,
+    ):
+        for upstream in (one, two):
+            await site.register(upstream.url, repeatable_skills=["look"])
+        params = {"message": message("?"), "metadata": {"skillId": skill, "race": 2}}
+        task = (await within(site.call("SendMessage", params)))["task"]
+        expected = {"look": "TASK_STATE_COMPLETED", "pay": "TASK_STATE_FAILED"}[skill]
+        assert (task["status"]["state"], runs) == (expected, [])
+
+
 async def test_what_is_said_meanwhile_is_given_to_the_agent_afterwards(tmp_path: Path) -> None:
     gate, runs = asyncio.Event(), list[str]()
     async with serving(gated(gate, runs)) as upstream, gateway(tmp_path) as site:

@@ -50,6 +50,42 @@ async def begun(site: GatewaySite, task_id: str) -> None:
     await eventually(is_so)
 
 
+@pytest.mark.parametrize("is_safe", [True, False], ids=["safe to repeat", "another skill is"])
+async def test_a_begun_task_is_moved_if_its_skill_is_safe_to_repeat(
+    tmp_path: Path, is_safe: bool
+) -> None:
+    gate, runs = asyncio.Event(), list[str]()
+
+    def two_skills(never: asyncio.Event) -> Agent:
+        agent = teller(never, runs)
+
+        @agent.skill
+        async def other(text: str) -> str:
+            return text
+
+        return agent
+
+    first = Restartable(two_skills(asyncio.Event()))
+    await first.start()
+    gate.set()
+    said = {"repeatable_skills": ["tell" if is_safe else "other"]}
+    async with (
+        serving(two_skills(gate)) as second,
+        gateway(tmp_path, forward_patience=1.0) as site,
+    ):
+        one = await site.register(first.url, name="first", **said)
+        await site.register(second.url, name="second", **said)
+        site.gateway.trust._scores[one.id] = 90
+        params = {"message": message("x"), "metadata": {"skillId": "tell"}}
+        params["configuration"] = {"returnImmediately": True}
+        task_id = (await site.call("SendMessage", params))["task"]["id"]
+        await begun(site, task_id)
+        await first.stop()
+        task = await site.rested(task_id)
+    expected = ("TASK_STATE_COMPLETED", 2) if is_safe else ("TASK_STATE_FAILED", 1)
+    assert (task["status"]["state"], len(runs)) == expected
+
+
 @pytest.mark.parametrize("is_quick", [True, False], ids=["told again in part", "not told again"])
 async def test_what_was_begun_anew_is_there_once_after_a_restart(
     tmp_path: Path, is_quick: bool

@@ -39,6 +39,12 @@ class Greeter:
             found = self.answer(text, turn)
             return await found if asyncio.iscoroutine(found) else found
 
+        @self.agent.skill
+        async def pay(text: str) -> str:
+            """Pays."""
+            self.told.append(f"pay {text}")
+            return f"Paid {text}"
+
 
 class Stage(GatewaySite):
     """A gateway with both versions, of an owner who is not the caller."""

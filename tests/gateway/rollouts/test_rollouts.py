@@ -109,8 +109,12 @@ async def test_a_rollout_is_about_the_tasks_that_end_after_its_beginning_whateve
     async with stage(location) as site:
         await site.greet("before")
         moved = SystemClock().now() + hours * 3_600_000
+
+        def now(_: SystemClock) -> int:
+            return moved
+
         with monkeypatch.context() as patched:
-            patched.setattr(SystemClock, "now", lambda _: moved)
+            patched.setattr(SystemClock, "now", now)
             id = await site.begin()
         await site.greet("ann", "bob")
         await site.figures_when(id, lambda one: one.judged >= 2)
@@ -356,6 +360,70 @@ async def test_tasks_that_are_not_safe_to_repeat_are_not_copied() -> None:
         row = await site.rollouts.one(await begin_unsafe(site), None)
         await site.greet("bob")
         assert row is not None and site.old.told == ["ann", "bob"] and site.new.told == []
+
+
+GREET_ALONE = AgentChanges(repeatable=False, repeatable_skills=["greet"])
+
+
+def naming(text: str, **metadata: str) -> dict[str, Any]:
+    return message(text, metadata=dict(metadata))
+
+
+@pytest.mark.parametrize("mode", ("shadow", "canary"))
+async def test_only_tasks_of_the_skills_that_are_safe_to_repeat_reach_the_new_version(
+    location: str, mode: str
+) -> None:
+    async with versions() as given:
+        async with stage(location, given) as site:
+            await site.gateway.registry.update(site.agent.id, GREET_ALONE, OWNER)
+            id = await site.begin(mode=mode)
+            sent = [
+                {"message": naming("ann", skillId="greet")},
+                {"message": message("bob"), "metadata": {"skill": "greet"}},
+                {"message": naming("ten", skillId="pay")},
+                # It names no skill: the agent decides.
+                {"message": message("cleo")},
+                # An agent reads the message first.
+                {"message": naming("nine", skill="pay"), "metadata": {"skillId": "greet"}},
+            ]
+            path = f"/a2a/{site.agent.name}"
+            for one in sent:
+                done = (await site.call("SendMessage", one, path=path))["task"]
+                assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+            await site.figures_when(id, lambda one: one.judged == 2 and one.old.tasks >= 3)
+            assert site.new.told == ["ann", "bob"]
+            assert site.old.told[-3:] == ["pay ten", "cleo", "pay nine"]
+        if location != "memory:":
+            async with stage(location, given) as site:
+                assert site.agent.repeatable_skills == ["greet"]
+
+
+async def test_a_task_is_not_copied_once_its_skill_is_not_safe_to_repeat_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Only this test looks.
+    monkeypatch.setattr(rollouts, "TICK", 3_600_000)
+    async with stage("memory:") as site:
+        registry = site.gateway.registry
+        await registry.update(site.agent.id, GREET_ALONE, OWNER)
+        id = await site.begin()
+        await site.send_message(naming("ann", skillId="greet"))
+        assert not await site.look_and_tell(site.new, "ann")
+        assert len((await site.found(id)).open) == 1
+        await registry.update(site.agent.id, AgentChanges(repeatable_skills=["pay"]), OWNER)
+        figures = await site.figures_when(id, lambda one: one.skipped)
+        assert (figures.skipped, figures.judged, site.new.told) == (1, 0, [])
+
+
+async def test_a_skill_that_the_gateway_supposed_by_the_words_is_not_one_that_was_named() -> None:
+    async with stage("memory:") as site:
+        await site.gateway.registry.update(
+            site.agent.id, AgentChanges(repeatable=False, repeatable_skills=["pay"]), OWNER
+        )
+        id = await site.begin()
+        await site.call("SendMessage", {"message": message("pay pays")})
+        figures = await site.figures_when(id, lambda one: one.skipped)
+        assert (figures.judged, site.old.told, site.new.told) == (0, ["pay pays"], [])
 
 
 async def begin_unsafe(site: Stage) -> str:
