@@ -105,7 +105,7 @@ class Engine:
         if self._code.required_extensions:
             self._check_extensions(call)
         operation = call.operation
-        scope = self._scope(call)
+        scope = Scope.of(self._code.name, operation.tenant, call.caller)
         try:
             # Most calls are one of these.
             if isinstance(operation, ops.SendMessage):
@@ -133,20 +133,18 @@ class Engine:
         self._check_extensions(call)
         if not self._code.streaming:
             raise UnsupportedOperation("Streaming is not supported")
+        scope = Scope.of(self._code.name, call.operation.tenant, call.caller)
         match call.operation:
             case ops.SendMessage() as operation:
-                return self._sending.stream(self._scope(call), call, operation)
+                return self._sending.stream(scope, call, operation)
             case ops.SubscribeToTask() as operation:
-                return self._following.subscribe(self._scope(call), call, operation)
+                return self._following.subscribe(scope, call, operation)
             case _:
                 raise UnsupportedOperation
 
     def _check_extensions(self, call: Call) -> None:
         if missing := self._code.required_extensions - call.extensions:
             raise ExtensionRequired(extensions=",".join(sorted(missing)))
-
-    def _scope(self, call: Call) -> Scope:
-        return Scope.of(self._code.name, call.operation.tenant, call.caller)
 
     async def _cancel(self, scope: Scope, operation: ops.CancelTask) -> TaskReply:
         head = await self._reader.find(scope, operation.task_id)

@@ -81,11 +81,11 @@ class AccessControl:
         """Have a request answered whose head was let in before on the same connection, if that
         still holds; otherwise it is judged as if it were the first."""
         verdict, pass_ = request.verdict, request.pass_
-        is_good = pass_ is None or (self._keeper is not None and self._keeper.holds(pass_))
-        if not is_good or not isinstance(verdict, RouteVerdict):
+        if pass_ is not None and (self._keeper is None or not self._keeper.holds(pass_)):
+            verdict = None
+        if not isinstance(verdict, RouteVerdict):
             request.reconsider()
             return self.answer(request, routes)
-        request.extra = verdict.headers
         route = verdict.route
         request.watched.route = route.name
         return self._enter(request, route)

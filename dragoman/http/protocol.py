@@ -119,7 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusals = RefusalWriter(self, connections.delayed)
         # The request that was read last, the one that is being answered, and those between them.
         self._exchange: Exchange | None = None
-        self._running: Exchange | None = None
+        self._running = _ANSWERED
         self._waiting: list[Exchange] = []
         self._heads = KnownHeads(connections.known_heads)
         # Nothing more is read as a request; bytes that were dropped since.
@@ -182,7 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._heads.clear()
         self._waiting.clear()
         running = self._running
-        if running is not None and not running.response_complete:
+        if not running.response_complete:
             self._leave(running)
             running.disconnect()
 
@@ -198,13 +198,8 @@ class HttpProtocol(HttpToolsProtocol):
         """The caller does not take what is written; a plain answer has a deadline for that."""
         super().pause_writing()
         running = self._running
-        streams = (
-            running is not None
-            and running.response_started
-            and not running.response_complete
-            and running.is_chunked
-        )
-        if not streams:
+        is_open = running.response_started and not running.response_complete
+        if not (is_open and running.is_chunked):
             self._bound_writing()
 
     def resume_writing(self) -> None:
@@ -232,14 +227,15 @@ class HttpProtocol(HttpToolsProtocol):
                 return
         try:
             if self._phase == IDLE:
-                is_first, self._is_new = self._is_new, False
-                running = self._running
-                is_free = running is None or running.response_complete
-                if is_free and not self._waiting and self._ends_unread(data):
+                is_free = self._running.response_complete and not self._waiting
+                if is_free and self._ends_unread(data):
+                    self._is_new = False
                     return
                 self._phase = HEAD
                 self._raw.begin()
-                if not is_first:
+                if self._is_new:
+                    self._is_new = False
+                else:
                     self.deadlines.await_head()
             if not self._raw.take(data):
                 self._refuse(BAD_FRAMING)
@@ -555,9 +551,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """An answer is given, or was broken off; the next request has its turn."""
-        self.server_state.total_requests += 1
-        if self._running is not None:
-            self._leave(self._running)
+        self._leave(self._running)
         if self.transport.is_closing():
             self._bound_writing()
         elif self._waiting:
@@ -579,8 +573,7 @@ class HttpProtocol(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         """Whether an answer is under way, or owed to a request before this one."""
-        running = self._running
-        return bool(self._waiting) or (running is not None and not running.response_complete)
+        return bool(self._waiting) or not self._running.response_complete
 
     @property
     def is_waiting(self) -> bool:
@@ -590,8 +583,7 @@ class HttpProtocol(HttpToolsProtocol):
             return not self._grpc.open_rpcs
         if self._is_switched:
             return False
-        running = self._running
-        return running is None or running.response_complete
+        return self._running.response_complete
 
     # Another protocol
 
@@ -599,12 +591,11 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer the request that is being answered with this head, and give the connection to
         another protocol. False: it cannot be given away, and nothing was written."""
         running = self._running
-        if running is None or running.response_started or self._is_deaf or self._waiting:
+        if running.response_started or self._is_deaf or self._waiting:
             return False
         running.response_started = running.response_complete = True
         running.wake()
         self._leave(running)
-        self.server_state.total_requests += 1
         self._is_deaf = self._is_switched = True
         self.deadlines.read_by = self.deadlines.write_by = NEVER
         protocol.on_lost = self.connection_lost
@@ -624,7 +615,6 @@ class HttpProtocol(HttpToolsProtocol):
         if is_at_once:
             self.transport.write(answer)
             return
-        self.server_state.total_requests += 1
         self._refusals.write(answer, is_last=is_last)
 
     def flush_refusals(self) -> None:
@@ -651,7 +641,7 @@ class HttpProtocol(HttpToolsProtocol):
                 return
             self._waiting.pop()
         running = self._running
-        if running is None or running.response_complete or running.disconnected:
+        if running.response_complete or running.disconnected:
             self._write_last(refused)
         else:
             self._last_refusal = refused

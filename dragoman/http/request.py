@@ -63,7 +63,7 @@ class Verdict:
         self.dialects: dict[str, Dialect] = {}
         # Whether its body may be what its head says it is.
         self.is_checked = False
-        # Heads of its answers as they are written, by what they say besides the common headers:
+        # Heads of its good answers as they are written, by what they say besides the common ones:
         # the first line, and those behind the length.
         self.lines: dict[Hashable, tuple[bytes, bytes]] = {}
 
@@ -113,8 +113,11 @@ class HttpRequest(msgspec.Struct, eq=False):
     # The caller, once authenticated; None: there is no authentication.
     pass_: Pass | None = None
     _unknown: Caller | None = None
-    # Why it was let in, if others with the same head may be let in by that.
+    # Why it was let in, if others with the same head may be let in by that; what answers those,
+    # and the path by which this one was found.
     verdict: Verdict | None = None
+    _answer_known: "AnswerKnown | None" = None
+    found_by: str = ""
 
     if TYPE_CHECKING:
         # That of every struct, which msgspec's types leave out.
@@ -159,16 +162,19 @@ class HttpRequest(msgspec.Struct, eq=False):
         head = self.__copy__()
         head.scope = {name: value for name, value in self.scope.items() if name != "state"}
         head.state, head._exchange, head.room = {}, None, None
-        head.is_answered, head.size = False, 0
-        exchange.keep(_KnownHead(head, path, answer))
+        head.is_answered, head.size, head.extra = False, 0, self.verdict.headers
+        head._answer_known, head.found_by = answer, path
+        exchange.keep(head)
 
-    def again(self, exchange: Exchange) -> "HttpRequest":
-        """Return another request with this head, on the same connection."""
+    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+        """Answer another request with this head, on the same connection, of which everything has
+        come."""
+        assert self._answer_known is not None, "its head was kept"
         other = self.__copy__()
         other._exchange, other.state = exchange, exchange.state
         other.receive, other.send = exchange.receive, exchange.send
         other.watched = RequestObservation()
-        return other
+        return self._answer_known(other)
 
     def reconsider(self) -> None:
         """Forget why others with the same head were let in: it is judged like the first."""
@@ -224,13 +230,13 @@ class HttpRequest(msgspec.Struct, eq=False):
             body = b""
         await self.send({"type": "http.response.body", "body": body})
 
-    def respond_again(self, status: int, says: Hashable, body: bytes) -> bool:
-        """Write a response whose head is that of an earlier one to a request with the same head,
-        but for its length. False: nothing was written; `respond` has to do it."""
+    def respond_again(self, says: Hashable, body: bytes) -> bool:
+        """Write a good response whose head is that of an earlier one to a request with the same
+        head, but for its length. False: nothing was written; `respond` has to do it."""
         verdict, exchange = self.verdict, self._exchange
         if verdict is None or exchange is None or self.extra is not verdict.headers:
             return False
-        lines = verdict.lines.get((status, says))
+        lines = verdict.lines.get(says)
         size = len(body)
         if lines is None or size > _AWAITED_BYTES:
             return False
@@ -238,18 +244,18 @@ class HttpRequest(msgspec.Struct, eq=False):
         if not exchange.write(b"%bcontent-length: %d\r\n%b\r\n%b" % (first, size, rest, body)):
             return False
         self.is_answered = True
-        self.watched.responded(status)
+        self.watched.responded(200)
         return True
 
-    def respond_alike(self, status: int, says: Hashable, headers: Headers) -> None:
-        """Let `respond_again` write responses with these headers, behind the length, for what they
-        say: values of which there are few."""
+    def respond_alike(self, says: Hashable, headers: Headers) -> None:
+        """Let `respond_again` write good responses with these headers, behind the length, for what
+        they say: values of which there are few."""
         verdict = self.verdict
         if verdict is not None and self.extra is verdict.headers:
-            head = head_lines(status, [*headers, *self.extra])
+            head = head_lines(200, [*headers, *self.extra])
             if head is not None:
                 first, _, rest = head.partition(b"\r\n")
-                verdict.lines[status, says] = first + b"\r\n", rest
+                verdict.lines[says] = first + b"\r\n", rest
 
     async def refuse_verb(self, allow: str) -> None:
         """Say which verbs a path takes."""
@@ -295,24 +301,8 @@ def _address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-# Answers a request whose head was let in before, given the path it was found by.
-AnswerKnown = Callable[[HttpRequest, str], Coroutine[Any, Any, None]]
-
-
-class _KnownHead:
-    """Answers requests with a head that was let in before."""
-
-    __slots__ = ("_answer", "_head", "_path", "scope")
-
-    def __init__(self, head: HttpRequest, path: str, answer: AnswerKnown) -> None:
-        self.scope = head.scope
-        self._head = head
-        self._path = path
-        self._answer = answer
-
-    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
-        """Answer a request of which everything has come."""
-        return self._answer(self._head.again(exchange), self._path)
+# Answers a request whose head was let in before.
+AnswerKnown = Callable[[HttpRequest], Coroutine[Any, Any, None]]
 
 
 @functools.lru_cache(1024)

@@ -14,6 +14,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """A request, decoded and valid."""
 
     streams: ClassVar[bool] = False
+    # Whether its answer is for this caller alone, and must not be kept on the way.
+    is_private: ClassVar[bool] = False
     tenant: str = ""
 
 
@@ -74,6 +76,8 @@ class SubscribeToTask(Operation, frozen=True, kw_only=True):
 
 class GetExtendedCard(Operation, frozen=True, kw_only=True):
     """Read the card for authenticated callers."""
+
+    is_private: ClassVar[bool] = True
 
 
 class CreatePush(Operation, frozen=True, kw_only=True):

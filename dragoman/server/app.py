@@ -187,20 +187,20 @@ class App:
         await self._answer(request, self.access.answer(request, self.site.routes))
         request.keep_head(path, self._answer_known)
 
-    def _answer_known(self, request: HttpRequest, path: str) -> Coroutine[Any, Any, None]:
+    def _answer_known(self, request: HttpRequest) -> Coroutine[Any, Any, None]:
         """Answer a request whose head was let in before."""
         if not self.site.is_running:
-            return self._answer_after_start(request, path)
-        mount, below = self._find(path, request.verb)
+            return self._answer_after_start(request)
+        mount, below = self._find(request.found_by, request.verb)
         if mount is not request.mount or below != request.path:
             # What was there when the head was judged is there no more, or is for others.
             request.mount, request.path = mount, below
             request.reconsider()
         return self._answer(request, self.access.answer_known(request, self.site.routes))
 
-    async def _answer_after_start(self, request: HttpRequest, path: str) -> None:
+    async def _answer_after_start(self, request: HttpRequest) -> None:
         await self.start()
-        await self._answer_known(request, path)
+        await self._answer_known(request)
 
     async def _answer(self, request: HttpRequest, answering: Coroutine[Any, Any, None]) -> None:
         """Wait until a request is answered, and answer what was raised instead."""
@@ -222,11 +222,10 @@ class App:
         for find in self._finding:
             found = find(path)
             if found is not None:
-                mount, below = found
-                if below == "/" != path and verb in ("GET", "HEAD"):
+                if found[1] == "/" != path and verb in ("GET", "HEAD"):
                     # The address of one of several agents shows its card.
-                    below = CARD_PATH
-                return mount, below
+                    return found[0], CARD_PATH
+                return found
         raise AssertionError("the first part knows every path")
 
 

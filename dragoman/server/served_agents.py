@@ -28,6 +28,8 @@ class ServedAgents(AppPart):
     """The agents of an app: each below `/agents/`, the first at the root too."""
 
     _mounts: dict[str, Mount]
+    # The mount of the first agent.
+    _first: Mount
     operator_api: OperatorApi
 
     def add_routes(self, site: Site) -> None:
@@ -69,6 +71,7 @@ class ServedAgents(AppPart):
                 agent, engine, cards, PREFIX + agent.name, site.settings
             )
             site.audit.card(agent.name, cards.digest())
+        self._first = site.mounts[site.agents[0].name]
         # After the engines, and so closed before them: it reads their logs.
         opened.push_async_callback(_stop_push, site)
 
@@ -79,7 +82,7 @@ class ServedAgents(AppPart):
             mount = self._mounts.get(name)
             if mount is not None:
                 return mount, f"/{below}"
-        return next(iter(self._mounts.values())), path
+        return self._first, path
 
     def agents_for(self, caller: Caller) -> Iterable[AgentMount]:
         """Return all: each decides about its callers by skill."""

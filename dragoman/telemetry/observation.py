@@ -1,9 +1,9 @@
 """One request as the operator sees it: counted, timed, traced and, if configured, logged."""
 
 import logging
-import time
 from collections.abc import Sequence
 from contextvars import Token
+from time import perf_counter
 from typing import Any, Protocol
 
 from dragoman.model.card import GRPC, HTTP_JSON, JSONRPC
@@ -52,7 +52,7 @@ class RequestObservation:
     _is_timed = False
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._began = perf_counter()
 
     def join(self, headers: Sequence[tuple[bytes, bytes]], *, has_trace: bool) -> None:
         """Join the trace that the request names, or begin one if tracing is on. Needless if
@@ -89,7 +89,7 @@ class RequestObservation:
         """Note that the answer, or the first event of a stream, is ready."""
         if not self._is_timed:
             self._is_timed = True
-            figures.request_seconds.add(time.perf_counter() - self._began, self.operation)
+            figures.request_seconds.add(perf_counter() - self._began, self.operation)
 
     def responded(self, status: int) -> None:
         """Note the status of the answer."""
@@ -128,7 +128,7 @@ class RequestObservation:
 
     def _log(self, origin: RequestOrigin) -> None:
         """Write the access log line: as one text, and as fields for JSON logs."""
-        milliseconds = round((time.perf_counter() - self._began) * 1000, 1)
+        milliseconds = round((perf_counter() - self._began) * 1000, 1)
         principal = origin.caller.principal.text
         facts: dict[str, Any] = {"verb": origin.verb[:_MAX_VERB], "route": self.route}
         if self.operation != "none":
@@ -162,7 +162,7 @@ class StepObservation:
         if tracing.on:
             self._span = tracing.begin(f"step {name}", {"agent.tool.name": name})
             self._span.enter()
-        self._began = time.perf_counter()
+        self._began = perf_counter()
 
     def end(self, error: BaseException | None = None) -> float:
         """Note the end of the step; return its seconds. The caller counts it: this may run in a
@@ -172,4 +172,4 @@ class StepObservation:
                 self._span.fail(type(error).__name__)
             self._span.leave()
             self._span.end()
-        return time.perf_counter() - self._began
+        return perf_counter() - self._began

@@ -239,4 +239,4 @@ async def test_many_who_are_late_at_once_are_let_go_some_at_a_time() -> None:
 
 
 def served(place: Place) -> int:
-    return sum(one._running is not None for one in place.connections._open)
+    return sum(one._exchange is not None for one in place.connections._open)

@@ -108,8 +108,9 @@ class JsonRpcEndpoint:
                 body = await large_bodies.encoded(size, write)
             else:
                 body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
-            is_card = type(operation) is ops.GetExtendedCard
-            await respond(request, JSON, body, dialect.version, private=is_card)
+            says = JSON, dialect.version, operation.is_private
+            if not request.respond_again(says, body):
+                await respond(request, says, body)
         except (Exception, asyncio.CancelledError) as error:
             # Not in a variable here: its traceback would keep this frame, and the body in it, alive
             # until the garbage collector runs.
@@ -155,7 +156,8 @@ class JsonRpcEndpoint:
         if isinstance(error, Overloaded | PermissionDenied):
             status = errors.http_status(error)
         later = retry_after(error)
-        await respond(request, kind, body, dialect.version, status=status, retry_after=later)
+        says = kind, dialect.version, False
+        await respond(request, says, body, status=status, retry_after=later)
 
 
 def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:

@@ -107,27 +107,24 @@ class Responder:
         )
 
 
+# What the head of an answer says: the media type, the version of the protocol, and whether the
+# answer is for this caller alone.
+Says = tuple[bytes, str, bool]
+
+
 async def respond(
-    request: HttpRequest,
-    kind: bytes,
-    body: bytes,
-    version: str,
-    *,
-    status: int = 200,
-    private: bool = False,
-    retry_after: int = 1,
+    request: HttpRequest, says: Says, body: bytes, *, status: int = 200, retry_after: int = 1
 ) -> None:
-    """Send a whole answer in a version of the protocol."""
-    says = kind, version, private
-    if request.respond_again(status, says, body):
-        return
+    """Send a whole answer in a version of the protocol. A good one may be tried by the quicker
+    `request.respond_again` first."""
+    kind, version, private = says
     headers = [(b"content-type", kind), *common_headers(request, version)]
     if private:
         headers.append((b"cache-control", b"private, no-store"))
     if status in (429, 503):
         headers.append((b"retry-after", b"%d" % retry_after))
     elif status == 200:
-        request.respond_alike(status, says, headers)
+        request.respond_alike(says, headers)
     await request.respond(status, [(b"content-length", b"%d" % len(body)), *headers], body)
 
 

@@ -85,8 +85,9 @@ class RestEndpoint:
                 content = await large_bodies.encoded(size, write)
             else:
                 content = rest.content(dialect.encode_reply(operation, reply))
-            kind = rest_type(request, dialect.version)
-            await respond(request, kind, content, dialect.version, private=True)
+            says = rest_type(request, dialect.version), dialect.version, True
+            if not request.respond_again(says, content):
+                await respond(request, says, content)
         except (Exception, asyncio.CancelledError) as error:
             # Not in a variable here: its traceback would keep this frame, and the body in it, alive
             # until the garbage collector runs.
@@ -111,15 +112,8 @@ class RestEndpoint:
         # Errors of 1.0.0 are plain JSON, whatever else is spoken.
         is_1_0_0 = self._settings.dialects.error_table == "1.0.0"
         kind = JSON if is_1_0_0 else rest_type(request, dialect.version)
-        await respond(
-            request,
-            kind,
-            encode(content),
-            dialect.version,
-            status=status,
-            private=True,
-            retry_after=retry_after(error),
-        )
+        says, later = (kind, dialect.version, True), retry_after(error)
+        await respond(request, says, encode(content), status=status, retry_after=later)
 
     async def _stream(self, request: HttpRequest, call: Call, dialect: Dialect) -> None:
         def failed(error: A2AError, task_id: str) -> bytes:
