@@ -22,7 +22,7 @@ from dragoman.stores.opening import addresses_of
 if TYPE_CHECKING:
     # Heavy: loaded when one is opened.
     from dragoman.stores.copying.copying import Copied, Progress
-    from dragoman.stores.copying.sides import Reader, Writer
+    from dragoman.stores.copying.sides import CopySource, CopyTarget
     from dragoman.stores.postgres.operating.health import DatabaseFacts
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ def copy(
     return asyncio.run(work())
 
 
-def _reader(settings: Settings) -> "AbstractAsyncContextManager[Reader]":
+def _reader(settings: Settings) -> "AbstractAsyncContextManager[CopySource]":
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.copying.databases import database_reader
@@ -214,7 +214,7 @@ def _reader(settings: Settings) -> "AbstractAsyncContextManager[Reader]":
     return file_reader(settings.store_path())
 
 
-def _writer(settings: Settings) -> "AbstractAsyncContextManager[Writer]":
+def _writer(settings: Settings) -> "AbstractAsyncContextManager[CopyTarget]":
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.copying.databases import database_writer

@@ -13,7 +13,7 @@ from dragoman.stores.columns import STATE_NUMBERS, task_line
 from dragoman.stores.interface import READ_BYTES
 from dragoman.stores.interface.inspection import TailFilter, TailPosition, TaskFilter, TaskLine
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Addresses, Connection, Connections, Row
+from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.reads import TaskReads, read_events
 from dragoman.stores.postgres.schema import check_present
 from dragoman.stores.postgres.scopes import Scopes
@@ -28,7 +28,7 @@ Events = list[tuple[TaskLine, Recorded]]
 @asynccontextmanager
 async def reading_tasks(addresses: Addresses) -> AsyncGenerator["DatabaseReading"]:
     """Open a database to read its tasks, also while servers use it."""
-    connections = Connections(addresses, readers=2)
+    connections = DatabaseConnections(addresses, readers=2)
     await connections.open()
     try:
         await check_present(await connections.writer())
@@ -40,7 +40,7 @@ async def reading_tasks(addresses: Addresses) -> AsyncGenerator["DatabaseReading
 class DatabaseReading:
     """The tasks of a database that was opened to be read."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
         self._reads = TaskReads(connections, Scopes(connections))
 
