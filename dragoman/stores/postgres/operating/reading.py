@@ -5,7 +5,7 @@ across blocks. A reader of all tasks therefore also keeps how far it is in each 
 worker may still fill. All of one look is of one moment.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
 from dragoman.model.record import Recorded, TaskReading
@@ -21,7 +21,6 @@ from dragoman.stores.postgres.scopes import Scopes
 _SQL = named("dragoman.stores.postgres.operating", "reading.sql")
 _EVERYTHING = (1 << 62) - 1
 _BLOCK = 4096
-_AT_ONCE = 500
 Events = list[tuple[TaskLine, Recorded]]
 
 
@@ -106,26 +105,6 @@ class DatabaseReading:
             return tail.events, tail.position(blocks, gone, is_cut=is_cut)
 
         return await self._connections.at_one_moment(read)
-
-    async def last(self, line: TaskLine, count: int) -> list[Recorded]:
-        """Return the last events of a task that streams show."""
-        window = count
-        while True:
-            after = max(0, line.last_seq - window)
-            found = await self.read(line.number, after=after, limit=window, size=_EVERYTHING)
-            public = [one for one in found if one.is_public]
-            if len(public) >= count or not after:
-                return public[-count:]
-            # Some of them are for us alone: look further back.
-            window *= 2
-
-    async def log(self, line: TaskLine) -> AsyncIterator[Recorded]:
-        """Yield all events of a task."""
-        seq = 0
-        while batch := await self.read(line.number, after=seq, limit=_AT_ONCE):
-            for one in batch:
-                yield one
-            seq = batch[-1].seq
 
     # The two reads of a store by which a task is folded from its log.
 
