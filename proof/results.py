@@ -15,6 +15,8 @@ from dragoman.testing.load import percentile
 
 Progress = Callable[[str], None]
 Json = dict[str, Any]
+# Facts of a kind of violation that are told.
+_TOLD_OF_EACH = 5
 
 
 def silent(text: str) -> None:
@@ -39,6 +41,19 @@ async def until(condition: Callable[[], bool], within: float) -> bool:
             return False
         await asyncio.sleep(0.05)
     return True
+
+
+class Violations(msgspec.Struct):
+    """How often each promise was broken: an attribute each; and the facts of the first few."""
+
+    findings: list[str] = []
+
+    def add(self, kind: str, fact: str) -> None:
+        """Count a violation."""
+        count: int = getattr(self, kind)
+        setattr(self, kind, count + 1)
+        if count < _TOLD_OF_EACH:
+            self.findings.append(f"{kind}: {fact}")
 
 
 class Row(msgspec.Struct):

@@ -147,7 +147,8 @@ class JoinedConnection:
         self._endpoint = endpoint
         self.caller = caller
         self.tunnel = Tunnel(wire, self._heard)
-        wire.receiver = self
+        self.tunnel.on_lost = self._lost
+        wire.receiver = self.tunnel
         # The name that leads here, once it does, and where the agent found this process.
         self.host = ""
         self.reached_at = ""
@@ -155,20 +156,8 @@ class JoinedConnection:
         loop = asyncio.get_running_loop()
         self._hurry = loop.call_later(HELLO_WITHIN, wire.close, "there was no HELLO in time")
 
-    # What the wire says
-
-    def received(self, message: bytes) -> None:
-        """A message has come."""
-        self.tunnel.received(message)
-
-    def set_full(self, is_full: bool) -> None:
-        """The wire takes no more for now, or takes more again."""
-        self.tunnel.set_full(is_full)
-
-    def lost(self) -> None:
-        """The connection is gone."""
+    def _lost(self) -> None:
         self._hurry.cancel()
-        self.tunnel.lost()
         self._endpoint.gone(self)
 
     def _heard(self, frame: Frame) -> None:

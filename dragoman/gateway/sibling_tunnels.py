@@ -81,7 +81,10 @@ class SiblingTunnels:
         except BaseException:
             wire.close("")
             raise
-        return _DialledConnection(wire, lost).tunnel
+        # Streams are opened at this end alone.
+        wire.receiver = tunnel = Tunnel(wire, _refuse)
+        tunnel.on_lost = lambda: lost(tunnel)
+        return tunnel
 
     def _proof(self, host: str, worker: int, at: int) -> str:
         text = f"tunnel {host} {worker} {at}".encode()
@@ -138,28 +141,6 @@ class SiblingTunnels:
             led.stop()
 
 
-class _DialledConnection:
-    """Our end of a connection to another process, where we open streams."""
-
-    def __init__(self, wire: "WebSocketWire", lost: Callable[[Tunnel], None]) -> None:
-        self.tunnel = Tunnel(wire, _refuse)
-        self._lost = lost
-        wire.receiver = self
-
-    def received(self, message: bytes) -> None:
-        """A message has come."""
-        self.tunnel.received(message)
-
-    def set_full(self, is_full: bool) -> None:
-        """The wire takes no more for now, or takes more again."""
-        self.tunnel.set_full(is_full)
-
-    def lost(self) -> None:
-        """The connection is gone."""
-        self.tunnel.lost()
-        self._lost(self.tunnel)
-
-
 class _LedConnection:
     """Our end of a connection of another process, whose streams we lead on."""
 
@@ -171,22 +152,8 @@ class _LedConnection:
         accept: Callable[[], asyncio.Protocol],
         forget: Callable[["_LedConnection"], None],
     ) -> None:
-        self.tunnel = Tunnel(wire, _refuse, accept=accept)
-        self._forget = forget
-        wire.receiver = self
-
-    def received(self, message: bytes) -> None:
-        """A message has come."""
-        self.tunnel.received(message)
-
-    def set_full(self, is_full: bool) -> None:
-        """The wire takes no more for now, or takes more again."""
-        self.tunnel.set_full(is_full)
-
-    def lost(self) -> None:
-        """The connection is gone."""
-        self.tunnel.lost()
-        self._forget(self)
+        wire.receiver = self.tunnel = Tunnel(wire, _refuse, accept=accept)
+        self.tunnel.on_lost = lambda: forget(self)
 
     def stop(self) -> None:
         """End it."""

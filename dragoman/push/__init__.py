@@ -6,22 +6,22 @@ side is `push.sender`: begin there. Imports dialects, security, egress and the s
 
 from dragoman.push.receiver import (
     BadSignature,
-    Delivery,
     ForeignTask,
     NotVerified,
     Recent,
     Replayed,
     Stale,
+    VerifiedPush,
     verify,
 )
 
 __all__ = [
     "BadSignature",
-    "Delivery",
     "ForeignTask",
     "NotVerified",
     "Recent",
     "Replayed",
     "Stale",
+    "VerifiedPush",
     "verify",
 ]

@@ -92,7 +92,7 @@ class Recent:
         self._ids.pop(id, None)
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class VerifiedPush(msgspec.Struct, frozen=True):
     """A post that can be believed."""
 
     # The same for every try of one event.
@@ -121,7 +121,7 @@ def verify(
     task_ids: Container[str] | None = None,
     token: str = "",
     now: float | None = None,
-) -> Delivery:
+) -> VerifiedPush:
     """Return what a post says, or raise `NotVerified`.
 
     Give several secrets while one is exchanged for another. `seen` holds the ids taken before
@@ -161,7 +161,7 @@ def verify(
     # Last, so that nothing that was refused keeps the true post out.
     ids.add(id)
     place = found.get(EVENT_HEADER, "")
-    return Delivery(id, int(at), task_id, int(place) if _NUMBER.match(place) else None, content)
+    return VerifiedPush(id, int(at), task_id, int(place) if _NUMBER.match(place) else None, content)
 
 
 def _bytes(body: object) -> bytes:

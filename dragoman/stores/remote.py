@@ -8,7 +8,7 @@ in which these are the same.
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from types import UnionType
 from typing import Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
@@ -18,19 +18,18 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.errors import InvalidParams
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.stores.interface.inspection import HealthInspection, TaskInspection, TaskLine
+from dragoman.stores.interface.inspection import HealthInspection, TaskInspection
 from dragoman.stores.interface.ledger import LedgerStore
 from dragoman.stores.interface.trust import TrustStore
 from dragoman.stores.tools import ToolAccounting, Wait, accounting_of, inspecting, reading_tasks
 
 # Returns the JSON of a result, for the name of a read and the JSON of its arguments.
 Ask = Callable[[str, msgspec.Raw], bytes | msgspec.Raw]
-_LOG_AT_ONCE = 500
 # Seconds.
 _LOOK_EVERY = 0.5
 # Nothing here writes, and no secret of a receiver is in what is read.
 _PARTS: dict[str, tuple[type, str]] = {
-    "tasks": (TaskInspection, "page find here follow last read snapshot"),
+    "tasks": (TaskInspection, "page find here follow read snapshot"),
     "health": (HealthInspection, "pushes letters"),
     "ledger": (LedgerStore, "balance balances statement transfer transfers facts verify"),
     "trust": (TrustStore, "figures totals history disputes contents"),
@@ -177,14 +176,6 @@ class RemoteTasks(RemotePart):
             time.sleep(_LOOK_EVERY)  # noqa: ASYNC251
         self._looks += 1
         return self._looks
-
-    async def log(self, line: TaskLine) -> AsyncIterator[Recorded]:
-        """Yield all events of a task."""
-        seq = 0
-        while batch := await self.read(line.number, after=seq, limit=_LOG_AT_ONCE):
-            for one in batch:
-                yield one
-            seq = batch[-1].seq
 
 
 class RemoteAccounting:

@@ -6,7 +6,7 @@ the `Wait` that runs them: of a file nothing is waited for, so that a command ne
 
 import asyncio
 from collections.abc import Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dragoman.config import Settings
@@ -22,7 +22,7 @@ from dragoman.stores.opening import addresses_of
 if TYPE_CHECKING:
     # Heavy: loaded when one is opened.
     from dragoman.stores.copying.copying import Copied, Progress
-    from dragoman.stores.copying.sides import Reader, Writer
+    from dragoman.stores.copying.sides import CopySource, CopyTarget
     from dragoman.stores.postgres.operating.health import DatabaseFacts
 
 T = TypeVar("T")
@@ -36,6 +36,10 @@ class Wait(Protocol):
         ...
 
 
+# What is opened for as long as the context lasts, and how its methods are run.
+Opened = AbstractContextManager[tuple[T, Wait]]
+
+
 class ToolAccounting(AccountingStore, Protocol):
     """Ledger and trust, and what of the registry their commands show."""
 
@@ -44,37 +48,29 @@ class ToolAccounting(AccountingStore, Protocol):
         ...
 
 
-@contextmanager
-def reading_tasks(settings: Settings) -> Generator[tuple[TaskInspection, Wait]]:
+def reading_tasks(settings: Settings) -> Opened[TaskInspection]:
     """Open the tasks of a store to read them, also while servers use it."""
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.postgres.operating.reading import reading_tasks as of_database
 
-        with _entered(of_database(addresses)) as opened:
-            yield opened
-        return
+        return _entered(of_database(addresses))
     from dragoman.stores.sqlite.reading import reading_tasks as of_file
 
-    with of_file(settings.store_path()) as reading:
-        yield reading, at_once
+    return _at_once(of_file(settings.store_path()))
 
 
-@contextmanager
-def inspecting(settings: Settings) -> Generator[tuple[HealthInspection, Wait]]:
+def inspecting(settings: Settings) -> Opened[HealthInspection]:
     """Look into a store: workers, receivers, what is left undone."""
     lease = settings.engine.lease
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.postgres.operating.inspection import inspecting as of_database
 
-        with _entered(of_database(addresses, lease)) as opened:
-            yield opened
-        return
+        return _entered(of_database(addresses, lease))
     from dragoman.stores.sqlite.inspection import inspecting as of_file
 
-    with of_file(settings.store_path(), lease) as inspection:
-        yield inspection, at_once
+    return _at_once(of_file(settings.store_path(), lease))
 
 
 def database_facts(settings: Settings) -> "DatabaseFacts":
@@ -85,34 +81,26 @@ def database_facts(settings: Settings) -> "DatabaseFacts":
     return asyncio.run(facts_of(addresses))
 
 
-@contextmanager
-def accounting_of(settings: Settings) -> Generator[tuple[ToolAccounting, Wait]]:
+def accounting_of(settings: Settings) -> Opened[ToolAccounting]:
     """Open ledger and trust to read them as of one moment, also while gateways use them; raises
     `ConfigError` where no gateway has used the store."""
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.postgres.operating.bookkeeping import accounting_database
 
-        with _entered(accounting_database(addresses)) as opened:
-            yield opened
-        return
+        return _entered(accounting_database(addresses))
     from dragoman.stores.sqlite.ledger.accounting import accounting_file
 
-    with accounting_file(settings.store_path()) as file:
-        yield file, at_once
+    return _at_once(accounting_file(settings.store_path()))
 
 
-@contextmanager
-def writable_accounting_of(settings: Settings) -> Generator[tuple[ToolAccounting, Wait]]:
+def writable_accounting_of(settings: Settings) -> Opened[ToolAccounting]:
     """Open ledger and trust to change them."""
     if settings.is_postgres:
-        with accounting_of(settings) as opened:
-            yield opened
-        return
+        return accounting_of(settings)
     from dragoman.stores.sqlite.ledger.accounting import writable_accounting_file
 
-    with writable_accounting_file(settings.store_path()) as file:
-        yield file, at_once
+    return _at_once(writable_accounting_file(settings.store_path()))
 
 
 def agent_keys_in(settings: Settings) -> Sequence[AgentKeyRow]:
@@ -203,7 +191,7 @@ def copy(
     return asyncio.run(work())
 
 
-def _reader(settings: Settings) -> "AbstractAsyncContextManager[Reader]":
+def _reader(settings: Settings) -> "AbstractAsyncContextManager[CopySource]":
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.copying.databases import database_reader
@@ -214,7 +202,7 @@ def _reader(settings: Settings) -> "AbstractAsyncContextManager[Reader]":
     return file_reader(settings.store_path())
 
 
-def _writer(settings: Settings) -> "AbstractAsyncContextManager[Writer]":
+def _writer(settings: Settings) -> "AbstractAsyncContextManager[CopyTarget]":
     if settings.is_postgres:
         addresses = addresses_of(settings)
         from dragoman.stores.copying.databases import database_writer
@@ -223,6 +211,13 @@ def _writer(settings: Settings) -> "AbstractAsyncContextManager[Writer]":
     from dragoman.stores.copying.files import file_writer
 
     return file_writer(settings.store_path())
+
+
+@contextmanager
+def _at_once(opening: AbstractContextManager[T]) -> Generator[tuple[T, Wait]]:
+    """Open a file, of which nothing is waited for."""
+    with opening as file:
+        yield file, at_once
 
 
 @contextmanager

@@ -24,11 +24,11 @@ from dragoman.testing.cassettes.replayer import Replayer
 from dragoman.testing.scripted.agent import App as ASGIApp
 from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
 from dragoman.testing.scripted.script import Card, Rule, Script, ScriptStep, When, build
-from dragoman.testing.scripted.serve import ListenAddress, hosted, serving
+from dragoman.testing.scripted.serve import ListenOptions, hosted, serving
 
 __all__ = [
     "Card",
-    "ListenAddress",
+    "ListenOptions",
     "Played",
     "Replayer",
     "Rule",

@@ -71,6 +71,8 @@ class Tunnel:
         self.is_full = False
         self.is_leaving = False
         self.is_lost = False
+        # Called when it is gone.
+        self.on_lost: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -155,6 +157,8 @@ class Tunnel:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.break_off()
+        if self.on_lost is not None:
+            self.on_lost()
 
 
 class TunnelStream(asyncio.Transport):

@@ -19,7 +19,7 @@ import pytest
 from dragoman.stores.interface import Store
 from dragoman.stores.interface.gateway import GatewayStore
 from dragoman.stores.postgres import Addresses, PostgresStore
-from dragoman.stores.postgres.connections import Connections, ServerError
+from dragoman.stores.postgres.connections import DatabaseConnections, ServerError
 from dragoman.stores.postgres.gateway import PostgresGatewayStore
 from dragoman.testing.promises import GatewayStorePromises, SampleRules, StorePromises
 from dragoman.testing.servers import PostgresServer
@@ -48,7 +48,7 @@ class Twice:
         return await self._connection.fetchval(sql, *values)
 
 
-class TwiceConnections(Connections):
+class TwiceConnections(DatabaseConnections):
     """Connections of which the writing one does everything twice."""
 
     async def writer(self) -> Any:

@@ -14,7 +14,7 @@ import apsw
 import msgspec
 
 from proof.client import Frame
-from proof.results import Json
+from proof.results import Json, Violations
 
 # Positions are `number << 20 | seq`; a row holds the events up to its position, one a line.
 _SEQ_BITS = 20
@@ -36,7 +36,6 @@ RESTING = TERMINAL | {_STATES[6], _STATES[8]}
 _PUBLIC = (b'{"task"', b'{"statusUpdate"', b'{"artifactUpdate"', b'{"message"')
 # How the agent under test begins what names the results of its steps.
 _NAMES_STEPS = b'"text":"journey '
-_TOLD_OF_EACH = 5
 
 
 # What clients were told
@@ -68,7 +67,7 @@ class Seen(NamedTuple):
     frames: list[Frame]
 
 
-class Verdict(msgspec.Struct):
+class Verdict(Violations):
     """How often each promise was broken, and the facts of the first few."""
 
     tasks: int = 0
@@ -79,14 +78,6 @@ class Verdict(msgspec.Struct):
     gaps: int = 0
     torn: int = 0
     repeated: int = 0
-    findings: list[str] = []
-
-    def add(self, kind: str, fact: str) -> None:
-        """Count a violation."""
-        count: int = getattr(self, kind)
-        setattr(self, kind, count + 1)
-        if count < _TOLD_OF_EACH:
-            self.findings.append(f"{kind}: {fact}")
 
 
 class History:

@@ -11,9 +11,9 @@ import msgspec
 
 from proof.crash.checker import Stored, StoreFile, Verdict, check_steps, reading
 from proof.gateway.callers import ExpectedTask
+from proof.results import Violations
 
 _COMPLETED = "TASK_STATE_COMPLETED"
-_TOLD = 5
 # Where a task was sent, as its log has it.
 _SENT = b'{"forwarded"'
 # How the agent begins what names the results of its steps.
@@ -27,7 +27,7 @@ class Prices(msgspec.Struct, frozen=True):
     price: int
 
 
-class Money(msgspec.Struct):
+class Money(Violations):
     """What the books say."""
 
     captures: int = 0
@@ -38,14 +38,6 @@ class Money(msgspec.Struct):
     # What is left of it all, where there should be nothing.
     sum: int = 0
     holds: int = 0
-    findings: list[str] = []
-
-    def add(self, kind: str, fact: str) -> None:
-        """Count a violation."""
-        count: int = getattr(self, kind)
-        setattr(self, kind, count + 1)
-        if count < _TOLD:
-            self.findings.append(f"{kind}: {fact}")
 
 
 def check_money(path: Path, prices: Mapping[str, Prices]) -> Money:

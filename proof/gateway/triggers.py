@@ -35,7 +35,7 @@ from proof.crash.checker import Stored, reading
 from proof.gateway import agent as gateway_agent
 from proof.gateway.mortal_gateway import SPEED, Life, Moment
 from proof.gateway.site import ask
-from proof.results import Json, Progress, Result, Row, bound, silent, workplace
+from proof.results import Json, Progress, Result, Row, Violations, bound, silent, workplace
 from proof.servers import Server
 
 # Steps of a run, by what is asked of store and engine, and how often it is asked before, at most.
@@ -60,15 +60,14 @@ _BETWEEN_POSTS, _BETWEEN_EDITS = (0.0, 0.15), (0.1, 0.6)
 _AGAIN = 0.05
 # Seconds in which a step has to be reached, and everything has to rest.
 _DIES_WITHIN, _REST_WITHIN = 60.0, 120.0
-_TOLD = 5
 _BEGUN = {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"}
 
 
-class TriggerCounts(msgspec.Struct, kw_only=True):
+class TriggerCounts(Violations, kw_only=True):
     """What became of triggers on one store."""
 
     processes: int
-    kills: dict[str, int] = {}
+    kills: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     # Due times and posts that were to begin a task.
     due: int = 0
     posts: int = 0
@@ -80,14 +79,6 @@ class TriggerCounts(msgspec.Struct, kw_only=True):
     # Tasks that the agent has twice, or that did not complete.
     repeated: int = 0
     unfinished: int = 0
-    findings: list[str] = []
-
-    def add(self, kind: str, fact: str) -> None:
-        """Count a violation."""
-        count: int = getattr(self, kind)
-        setattr(self, kind, count + 1)
-        if count < _TOLD:
-            self.findings.append(f"{kind}: {fact}")
 
 
 class TriggersResult(Result, kw_only=True):

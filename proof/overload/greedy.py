@@ -24,7 +24,8 @@ from dragoman.testing.load import HOST
 from proof.client import ANSWER_WITHIN, CallRefused, ConnectionGone, RpcConnection, message
 from proof.crash import agent as proof_agent
 from proof.crash.checker import reading
-from proof.gateway.site import FixedServer, GatewayServer
+from proof.gateway.callers import Account
+from proof.gateway.site import FixedServer, GatewayServer, ask
 from proof.overload.machine import Interruptions
 from proof.overload.overload import own_processor, serving
 from proof.overload.volley import SendTally, open_loop, sends
@@ -48,7 +49,6 @@ _BETWEEN_PROBES = 0.02
 _END_WITHIN = 120.0
 _CHUNK_BYTES = 200
 _GREEDY, _OTHER = "a-token-of-a-greedy-caller", "a-token-of-another-caller"
-_CREATED = 201
 # Chunks that the agent behind a gateway writes in one go.
 _AT_ONCE = 32
 
@@ -351,21 +351,7 @@ async def _flood(answer: Answer, method: str) -> None:
 
 
 async def _register(port: int, **said: Any) -> None:
-    content = msgspec.json.encode(said)
-    head = (
-        f"POST /api/v1/agents HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {_OTHER}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
-        "Connection: close\r\n\r\n"
-    )
-    async with asyncio.timeout(ANSWER_WITHIN):
-        reader, writer = await asyncio.open_connection(HOST, port)
-        try:
-            writer.write(head.encode() + content)
-            answer = await reader.read()
-        finally:
-            writer.close()
-    if int(answer.split()[1]) != _CREATED:
-        raise ConfigError(f"the gateway does not take the agent: {answer[-300:].decode()}")
+    await ask(port, "POST", "/api/v1/agents", Account("other", _OTHER), said)
 
 
 async def _share_ends(folder: Path, processor: int | None) -> tuple[int, int, bool, bool]:

@@ -12,7 +12,7 @@ from harness.databases import Databases
 from harness.serving import V1, message
 from harness.waiting import within
 
-from dragoman.stores.postgres.connections import Addresses, Connections
+from dragoman.stores.postgres.connections import Addresses, DatabaseConnections
 from tests.replicas.replicas import Replicas, replicas
 
 RATE = 10
@@ -146,7 +146,7 @@ async def test_what_a_caller_may_store_is_counted_over_all(tmp_path: Path, datab
             begun += 1
             # No faster than each can look what there is.
             await asyncio.sleep(0.02)
-        connections = Connections(Addresses(database))
+        connections = DatabaseConnections(Addresses(database))
         await connections.open()
         ((kept,),) = await connections.rows("SELECT sum(octet_length(bodies))::bigint FROM events")
         await connections.close()

@@ -43,7 +43,7 @@ from dragoman.model.task import TaskState
 from dragoman.security.card_keys import KeySet
 from dragoman.testing.scripted.demo import REQUIRED_EXTENSION, SCENARIOS, WORDS, demo
 from dragoman.testing.scripted.script import VERBS, When
-from dragoman.testing.scripted.serve import ListenAddress, serving
+from dragoman.testing.scripted.serve import ListenOptions, serving
 
 S = TaskState
 
@@ -269,7 +269,7 @@ def test_a_key_that_is_no_key_is_not_repeated() -> None:
 async def test_callers_without_a_certificate_do_not_come_in(tmp_path: Path) -> None:
     certificate, key_path = Authority("demo", LOOPBACK).save_files(tmp_path, "self")
     files = {"tls_cert": str(certificate), "tls_key": str(key_path)}
-    place = ListenAddress(**files, client_ca=str(certificate))
+    place = ListenOptions(**files, client_ca=str(certificate))
     mine = ClientCertificate(certificate, key_path)
     async with serving(demo(auth="mtls"), place) as url:
         assert url.startswith("https://")

@@ -28,7 +28,7 @@ from dragoman.testing.agents import fake_peer, in_process, scripted
 from dragoman.testing.scripted.agent import ScriptedAgent
 from dragoman.testing.scripted.connection import ConnectionCut
 from dragoman.testing.scripted.script import build, read, seconds
-from dragoman.testing.scripted.serve import ListenAddress, serving
+from dragoman.testing.scripted.serve import ListenOptions, serving
 
 PEERS = [
     ("1.0", "jsonrpc"),
@@ -597,7 +597,7 @@ async def test_push_configurations_are_kept_listed_and_deleted() -> None:
 
 async def test_the_port_of_a_script_speaks_tls_and_asks_for_certificates(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        ListenAddress(client_ca="ca.pem")
+        ListenOptions(client_ca="ca.pem")
     with pytest.raises(ConfigError, match="certificates cannot be used"):
-        async with serving(ScriptedAgent(), ListenAddress(tls_cert=str(tmp_path / "none.pem"))):
+        async with serving(ScriptedAgent(), ListenOptions(tls_cert=str(tmp_path / "none.pem"))):
             pass

@@ -217,12 +217,13 @@ def show(run: Invocation, task_id: str, store: StorePlace, agent: str) -> None:
     """Show a task as its agent would; with --verbose also its log."""
     from dragoman.cli.output import bare
     from dragoman.engine.reading import read_task
+    from dragoman.stores.interface.inspection import whole_log
 
     with reading_of(run, store) as (reading, wait):
         line = _only(wait(reading.find(task_id, agent)), task_id)
         # It has the two reads that folding a log takes.
         found = wait(read_task(cast("Store", reading), line.number))
-        log = wait(_log(reading, line)) if run.settings.verbose else []
+        log = wait(whole_log(reading, line)) if run.settings.verbose else []
     assert found is not None, "a task in the store has a log"
     if not run.out.is_json:
         run.out.task(found.task, history=True)
@@ -235,10 +236,6 @@ def show(run: Invocation, task_id: str, store: StorePlace, agent: str) -> None:
         run.out.json({"task": msgspec.Raw(bare(found.task)), "log": events})
     else:
         run.out.json(bare(found.task))
-
-
-async def _log(reading: "TaskInspection", line: "TaskLine") -> "list[Recorded]":
-    return [one async for one in reading.log(line)]
 
 
 def _only(found: "list[TaskLine]", task_id: str) -> "TaskLine":
@@ -388,6 +385,8 @@ class Tail:
 
     def _latest(self, here: "TailPosition") -> "list[tuple[TaskLine, Recorded]]":
         """Return the last events of all tasks, in the order of the states they followed."""
+        from dragoman.stores.interface.inspection import last_events
+
         reading, task_id = self._reading, self._run.settings.task_id
         if task_id:
             lines = self._wait(reading.find(task_id, self._query.agent))
@@ -398,7 +397,7 @@ class Tail:
             if line.number > here.highest:
                 continue
             at = ""
-            for event in self._wait(reading.last(line, self._limit)):
+            for event in self._wait(last_events(reading, line, self._limit)):
                 if event.seq <= here.seen.get(line.number, line.last_seq):
                     at = _time_of(event) or at
                     found.append((at, line, event))

@@ -62,8 +62,9 @@ class Forest:
 
 async def _given(reading: "TaskInspection", line: "TaskLine") -> "list[Child]":
     from dragoman.model.children import children
+    from dragoman.stores.interface.inspection import whole_log
 
-    return list(children([recorded.event async for recorded in reading.log(line)]))
+    return list(children([recorded.event for recorded in await whole_log(reading, line)]))
 
 
 def lines(node: dict[str, Any], depth: int = 0) -> Iterator[str]:

@@ -14,7 +14,7 @@ from dragoman.cli.serving.script_options import PLAYING, leave, place_of, ready
 
 if TYPE_CHECKING:
     # Brings the server: loaded when one is started.
-    from dragoman.testing.scripted.serve import ListenAddress
+    from dragoman.testing.scripted.serve import ListenOptions
 
 
 @command("record")
@@ -45,7 +45,7 @@ def record(
 
 
 async def _record(
-    run: Invocation, save: Path, redact: tuple[str, ...], place: "ListenAddress"
+    run: Invocation, save: Path, redact: tuple[str, ...], place: "ListenOptions"
 ) -> None:
     from dragoman.cli.session import dialling, looking
     from dragoman.testing.cassettes.cassette import CassetteWriter

@@ -13,7 +13,7 @@ from dragoman.cli.serving.listening import HOST_PORT, places_of
 
 if TYPE_CHECKING:
     # Brings the server: loaded when one is started.
-    from dragoman.testing.scripted.serve import App, ListenAddress
+    from dragoman.testing.scripted.serve import App, ListenOptions
 
 PLAYING = added(
     [
@@ -48,16 +48,16 @@ PLAYING = added(
 )
 
 
-def place_of(given: dict[str, Any]) -> "ListenAddress":
+def place_of(given: dict[str, Any]) -> "ListenOptions":
     """Return where to listen."""
     from dragoman.config import load_settings
-    from dragoman.testing.scripted.serve import ListenAddress
+    from dragoman.testing.scripted.serve import ListenOptions
 
     listen = ",".join(places_of([given["listen"]], given, otherwise=0))
     (host, port), *others = load_settings({}, listen=listen).addresses()
     if others:
         raise usage("--listen takes one address here")
-    place = ListenAddress(
+    place = ListenOptions(
         host,
         port,
         tls_cert=given["tls_cert"],
@@ -82,7 +82,7 @@ def ready(run: Invocation, url: str, more: Mapping[str, Any]) -> None:
         run.out.field(name.capitalize(), str(value))
 
 
-def serve(run: Invocation, app: "App", place: "ListenAddress", **more: Any) -> int:
+def serve(run: Invocation, app: "App", place: "ListenOptions", **more: Any) -> int:
     """Serve an app until a signal, and return which it was; says where once it can be called."""
     from dragoman.testing.scripted.serve import run as serve_app
 

@@ -34,7 +34,7 @@ _CHALLENGE = re.compile(r"(?:^|,)\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?=\s+[^\s=,]|\
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-class Flow(msgspec.Struct, frozen=True):
+class OAuthFlow(msgspec.Struct, frozen=True):
     """The addresses of one OAuth flow, as the card has them; empty where it has none."""
 
     token_url: str = ""
@@ -55,7 +55,7 @@ class Scheme(msgspec.Struct, frozen=True):
     # Of HTTP authentication, in lower case: bearer, basic, digest.
     http_scheme: str = ""
     # Of OAuth, by the names the card gives them: clientCredentials, deviceCode.
-    flows: dict[str, Flow] = {}
+    flows: dict[str, OAuthFlow] = {}
     # Where the issuer describes itself: OpenID Connect's document, or that of RFC 8414.
     discovery_url: str = ""
     # Those the chosen requirement asks for; empty in what `schemes` returns.
@@ -344,8 +344,8 @@ def _http_scheme(name: str, scheme: str) -> Scheme | None:
     return Scheme(name, kind, http_scheme=lower)
 
 
-def _flow(facts: dict[str, Any]) -> Flow:
-    return Flow(
+def _flow(facts: dict[str, Any]) -> OAuthFlow:
+    return OAuthFlow(
         token_url=text_of(facts, "tokenUrl"),
         device_url=text_of(facts, "deviceAuthorizationUrl"),
         refresh_url=text_of(facts, "refreshUrl"),

@@ -18,7 +18,7 @@ import msgspec
 from dragoman.client.credentials.credentials import (
     Attached,
     Credential,
-    Flow,
+    OAuthFlow,
     Scheme,
     fingerprint,
     takes_bearer,
@@ -122,7 +122,7 @@ async def endpoints(
         if given:
             origin_of(given)
     trusted = origins.also(issuer, token_url)
-    flow = scheme.flows.get(grant, Flow())
+    flow = scheme.flows.get(grant, OAuthFlow())
     if token_url:
         found = IssuerEndpoints(issuer, token_url, flow.device_url)
     else:
@@ -433,7 +433,7 @@ class ClientCredentials(Credential):
 
     async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
         scopes = tuple(dict.fromkeys((*scheme.scopes, *self.scopes)))
-        flow = scheme.flows.get("clientCredentials", Flow())
+        flow = scheme.flows.get("clientCredentials", OAuthFlow())
         # One object may serve several agents, and a token is for the audience its issuer says.
         key = (flow.token_url, scheme.discovery_url, scopes)
         async with self._fetching.take():

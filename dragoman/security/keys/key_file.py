@@ -35,14 +35,14 @@ def read_keys(path: Path) -> list[ApiKeyRecord]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-class NewKey(NamedTuple):
+class IssuedKey(NamedTuple):
     """A key and its text."""
 
     record: ApiKeyRecord
     text: str
 
     def __repr__(self) -> str:
-        return f"NewKey(record={self.record!r}, text='***')"
+        return f"IssuedKey(record={self.record!r}, text='***')"
 
 
 class RotatedKey(NamedTuple):
@@ -63,7 +63,7 @@ def create(
     scopes: list[str],
     tenant: str | None,
     lifetime: timedelta | None,
-) -> NewKey:
+) -> IssuedKey:
     """Make a key; its text is nowhere else."""
     with _changing(path) as keys:
         made = _new_key(owner, scopes, tenant, lifetime, {one.id for one in keys})
@@ -142,7 +142,7 @@ def _new_key(
     tenant: str | None,
     lifetime: timedelta | None,
     known: set[str],
-) -> NewKey:
+) -> IssuedKey:
     while (id := new_id()) in known:
         pass
     text = new_text(id)
@@ -156,7 +156,7 @@ def _new_key(
         created_at=now,
         expires_at=now + lifetime if lifetime is not None else None,
     )
-    return NewKey(key, text)
+    return IssuedKey(key, text)
 
 
 def _now() -> datetime:

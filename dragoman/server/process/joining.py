@@ -221,23 +221,14 @@ class _GatewayConnection:
         self._wire = wire
         self._gone = gone
         self.tunnel = Tunnel(wire, self._heard, accept=accept, extra=wire.extra)
+        self.tunnel.on_lost = self._lost
         self.welcomed: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
         self.worker = ""
-        wire.receiver = self
+        wire.receiver = self.tunnel
 
-    def received(self, message: bytes) -> None:
-        """A message has come."""
-        self.tunnel.received(message)
-
-    def set_full(self, is_full: bool) -> None:
-        """The wire takes no more for now, or takes more again."""
-        self.tunnel.set_full(is_full)
-
-    def lost(self) -> None:
-        """The connection is gone."""
+    def _lost(self) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(HandshakeFailed(0, self._wire.refusal))
-        self.tunnel.lost()
         self._gone(self)
 
     def _heard(self, frame: Frame) -> None:

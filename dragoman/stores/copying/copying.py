@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.errors import StoreRefused
-from dragoman.stores.copying.sides import Reader, Writer
+from dragoman.stores.copying.sides import CopySource, CopyTarget
 from dragoman.stores.copying.tables import TABLES, Place, Row, Sum, Table
 
 # Rows that are done, of how many.
@@ -28,7 +28,9 @@ class Copied(NamedTuple):
     latecomers: int
 
 
-async def copy(source: Reader, target: Writer, progress: Progress, *, anew: bool = False) -> Copied:
+async def copy(
+    source: CopySource, target: CopyTarget, progress: Progress, *, anew: bool = False
+) -> Copied:
     """Copy everything; raises `StoreRefused` where that must not be, or did not succeed. `anew`
     throws away what an earlier copy left."""
     if living := await source.living():
@@ -51,7 +53,7 @@ async def copy(source: Reader, target: Writer, progress: Progress, *, anew: bool
     return Copied(found, is_resumed, await source.living())
 
 
-async def _beginning(source: Reader, target: Writer, *, anew: bool) -> tuple[Place, bool]:
+async def _beginning(source: CopySource, target: CopyTarget, *, anew: bool) -> tuple[Place, bool]:
     """Return where to begin, and whether that is where an earlier copy was cut off."""
     identity = await source.identity()
     earlier = await target.place()
@@ -79,7 +81,7 @@ def _after(place: Place, table: Table, rows: Sequence[Row]) -> Place:
     return Place(place.source, sums, place.table, table.key_of(rows[-1]))
 
 
-async def _verify(source: Reader, target: Writer, place: Place) -> None:
+async def _verify(source: CopySource, target: CopyTarget, place: Place) -> None:
     """Read the copy, and hold it against what was read from the source."""
     for table in TABLES:
         expected = place.sums.get(table.name, Sum())
@@ -91,7 +93,7 @@ async def _verify(source: Reader, target: Writer, place: Place) -> None:
             )
 
 
-async def sum_of(store: Reader, table: Table) -> Sum:
+async def sum_of(store: CopySource, table: Table) -> Sum:
     """Return what the rows of a table come to."""
     found = Sum()
     after = None

@@ -12,7 +12,7 @@ from dragoman.stores.postgres.connections import (
     LOST,
     Addresses,
     Connection,
-    Connections,
+    DatabaseConnections,
     ServerError,
     plain,
 )
@@ -229,7 +229,7 @@ async def database_writer(addresses: Addresses) -> AsyncGenerator[DatabaseWriter
 @asynccontextmanager
 async def _session(addresses: Addresses) -> AsyncGenerator[Connection]:
     """Use a connection that no pooler shares."""
-    connections = Connections(addresses, readers=1)
+    connections = DatabaseConnections(addresses, readers=1)
     await connections.open()
     try:
         session = await connections.session()

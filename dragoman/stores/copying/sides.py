@@ -6,7 +6,7 @@ from typing import Protocol
 from dragoman.stores.copying.tables import Key, Marks, Place, Row, Table
 
 
-class Reader(Protocol):
+class CopySource(Protocol):
     """A store that is read, as of one moment."""
 
     async def living(self) -> int:
@@ -30,7 +30,7 @@ class Reader(Protocol):
         ...
 
 
-class Writer(Reader, Protocol):
+class CopyTarget(CopySource, Protocol):
     """A store that is written, and is of no use until it is finished."""
 
     async def place(self) -> Place | None:

@@ -6,7 +6,7 @@ tasks never change, so that is all it takes to miss nothing. Contents of message
 `TaskInspection`. Of a file nothing is waited for, so commands need no event loop for one.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
@@ -15,6 +15,10 @@ from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
 from dragoman.stores.interface.pushes import DeadLetter, Push
 from dragoman.stores.interface.tasks import READ_BYTES
+
+_EVERYTHING = (1 << 62) - 1
+# Events of a log that are read in one go.
+_AT_ONCE = 500
 
 
 class TaskLine(NamedTuple):
@@ -149,14 +153,6 @@ class TaskInspection(Protocol):
         Fewer than `limit` means that there are no more yet."""
         ...
 
-    async def last(self, line: TaskLine, count: int) -> list[Recorded]:
-        """Return the last events of a task that streams show."""
-        ...
-
-    def log(self, line: TaskLine) -> AsyncIterator[Recorded]:
-        """Yield all events of a task."""
-        ...
-
     # The two reads of a store by which a task is folded from its log.
 
     async def read(
@@ -174,6 +170,29 @@ class TaskInspection(Protocol):
     async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
         """Return the task at its last resting point."""
         ...
+
+
+async def last_events(reading: TaskInspection, line: TaskLine, count: int) -> list[Recorded]:
+    """Return the last events of a task that streams show."""
+    window = count
+    while True:
+        after = max(0, line.last_seq - window)
+        found = await reading.read(line.number, after=after, limit=window, size=_EVERYTHING)
+        public = [one for one in found if one.is_public]
+        if len(public) >= count or not after:
+            return public[-count:]
+        # Some of them are for us alone: look further back.
+        window *= 2
+
+
+async def whole_log(reading: TaskInspection, line: TaskLine) -> list[Recorded]:
+    """Return all events of a task."""
+    events: list[Recorded] = []
+    while batch := await reading.read(
+        line.number, after=events[-1].seq if events else 0, limit=_AT_ONCE
+    ):
+        events += batch
+    return events
 
 
 class HealthInspection(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.stores.interface import Append, Create, LeaveNote, Rung, Write
-from dragoman.stores.postgres.connections import Connection, Connections
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.workers import Workers
 from dragoman.stores.rings import WorkerBus, decoded, encoded
 
@@ -23,7 +23,7 @@ _MAKE_NAME = "INSERT INTO facts VALUES ('cluster', $1) ON CONFLICT DO NOTHING"
 _NAME = "SELECT value FROM facts WHERE name = 'cluster'"
 
 
-def bus_of(url: str, connections: Connections, workers: Workers) -> WorkerBus:
+def bus_of(url: str, connections: DatabaseConnections, workers: Workers) -> WorkerBus:
     """Return the bus at an address, not open yet; empty: the database's own."""
     if not url:
         bus: WorkerBus = NotifyBus(connections, workers)
@@ -54,7 +54,7 @@ def bus_of(url: str, connections: Connections, workers: Workers) -> WorkerBus:
     return bus
 
 
-async def _name(connections: Connections) -> bytes:
+async def _name(connections: DatabaseConnections) -> bytes:
     """Return what tells this database from every other, made once."""
     await connections.rows(_MAKE_NAME, token_bytes(8))
     ((name,),) = await connections.rows(_NAME)
@@ -64,7 +64,7 @@ async def _name(connections: Connections) -> bytes:
 class NotifyBus(WorkerBus):
     """Rings the other workers through the database, and hears them in our session."""
 
-    def __init__(self, connections: Connections, workers: Workers) -> None:
+    def __init__(self, connections: DatabaseConnections, workers: Workers) -> None:
         super().__init__(lambda: workers.number)
         self._connections = connections
         workers.on_session.append(self._opened)

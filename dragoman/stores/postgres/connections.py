@@ -101,7 +101,7 @@ class _Reader(asyncpg.Connection):  # pyright: ignore[reportUntypedBaseClass]
         return ""
 
 
-class Connections:
+class DatabaseConnections:
     """Opens, shares and drops connections."""
 
     def __init__(

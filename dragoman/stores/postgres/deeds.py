@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from dragoman.errors import StoreConflict, StoreUnavailable
-from dragoman.stores.postgres.connections import Connection, Connections, ServerError, plain
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, ServerError, plain
 
 T = TypeVar("T")
 Deed = Callable[[Connection], Awaitable[T]]
@@ -31,7 +31,7 @@ def state_of(error: ServerError) -> str:
     return str(getattr(error, "sqlstate", "") or "")
 
 
-async def do(connections: Connections, deed: Deed[T], *, is_repeatable: bool = False) -> T:
+async def do(connections: DatabaseConnections, deed: Deed[T], *, is_repeatable: bool = False) -> T:
     """Do something in one transaction; again if it was rolled back for the sake of another one.
 
     Raises `StoreConflict` where the database refuses a row, and `StoreUnavailable` where the

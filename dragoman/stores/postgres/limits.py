@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface.limits import Draw, Drawn
-from dragoman.stores.postgres.connections import Connections, Row
+from dragoman.stores.postgres.connections import DatabaseConnections, Row
 
 _DRAW = (
     "SELECT granted, remaining, living FROM draw_limits($1, $2, $3, $4, $5, $6, $7) ORDER BY place"
@@ -27,7 +27,7 @@ _CLEAN_EVERY = 300.0
 class Limits:
     """Draws from the buckets and seats of the database."""
 
-    def __init__(self, connections: Connections, worker: Callable[[], int]) -> None:
+    def __init__(self, connections: DatabaseConnections, worker: Callable[[], int]) -> None:
         self._connections = connections
         self._worker = worker
         self._workers = 0

@@ -5,7 +5,7 @@ wait for ever."""
 import asyncio
 
 from dragoman.stores.postgres.chores import Chore
-from dragoman.stores.postgres.connections import LOST, Connection, Connections, ServerError
+from dragoman.stores.postgres.connections import LOST, Connection, DatabaseConnections, ServerError
 
 # Seconds between two looks, and for an answer.
 LOOK_EVERY = 1.0
@@ -15,7 +15,7 @@ ANSWER_WITHIN = 3.0
 class PoolerWatch:
     """Asks the pooler now and then, on a connection of its own."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
         self._connection: Connection | None = None
         self._looking = Chore("watching the pooler", self._look, every=LOOK_EVERY)

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections, LockTimeout
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, LockTimeout
 from dragoman.stores.postgres.deeds import do
 
 logger = logging.getLogger("dragoman")
@@ -36,7 +36,7 @@ _PARTS = (
 
 
 async def prune(
-    connections: Connections, worker: Callable[[], int], ended_before: int, keep: int
+    connections: DatabaseConnections, worker: Callable[[], int], ended_before: int, keep: int
 ) -> int:
     """Forget terminal tasks by age and number, then keys by age; return how many tasks. None while
     another worker that lives has the duty."""
@@ -60,7 +60,7 @@ async def prune(
     return forgotten
 
 
-async def _dying(connections: Connections, ended_before: int) -> set[int]:
+async def _dying(connections: DatabaseConnections, ended_before: int) -> set[int]:
     """Return the partitions that are about to be dropped: their rows need not be deleted."""
     found: set[int] = set()
     for part in await _closed(connections):
@@ -70,13 +70,13 @@ async def _dying(connections: Connections, ended_before: int) -> set[int]:
     return found
 
 
-async def _closed(connections: Connections) -> list[int]:
+async def _closed(connections: DatabaseConnections) -> list[int]:
     async with connections.transaction() as connection:
         await connection.execute(_SQL["lock_blocks"])
         return [part for (part,) in await connection.fetch(_SQL["closed"])]
 
 
-async def _drop_empty(connections: Connections) -> None:
+async def _drop_empty(connections: DatabaseConnections) -> None:
     """Drop closed partitions without tasks, unless readers keep us waiting: then next time."""
     for part in await _closed(connections):
         ((has_tasks,),) = await connections.rows(_SQL["has_tasks"], part)

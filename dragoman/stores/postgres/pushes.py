@@ -9,7 +9,7 @@ from dragoman.model.push import PushConfig
 from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import LATEST, DeadLetter, Push
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections, Row
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.scopes import Scopes
 from dragoman.stores.postgres.seals import Seals
 
@@ -22,7 +22,7 @@ _LAST_SEQ = (1 << 31) - 1
 class PushRows(ABC):
     """The part of `PostgresStore` that push delivery uses."""
 
-    _connections: Connections
+    _connections: DatabaseConnections
     _scopes: Scopes
     _seals: Seals
 

@@ -20,7 +20,7 @@ from dragoman.stores.interface import (
     whole_task,
 )
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections, Row
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.gathering import Gathered
 from dragoman.stores.postgres.scopes import Scopes
 
@@ -33,7 +33,7 @@ _ROWS = 128
 class TaskReads:
     """The reading part of `PostgresStore`."""
 
-    def __init__(self, connections: Connections, scopes: Scopes) -> None:
+    def __init__(self, connections: DatabaseConnections, scopes: Scopes) -> None:
         self._connections = connections
         self._scopes = scopes
         self._known = Gathered(self._known_of)

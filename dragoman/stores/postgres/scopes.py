@@ -7,7 +7,7 @@ from msgspec.structs import astuple
 
 from dragoman.model.identity import Scope
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connections
+from dragoman.stores.postgres.connections import DatabaseConnections
 
 _SQL = named("dragoman.stores.postgres", "queries.sql")
 # Scopes known by heart. Tenants may be the callers' choice, and so without end.
@@ -20,7 +20,7 @@ _V = TypeVar("_V")
 class Scopes:
     """What the server says of scopes, as far as it was asked."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
         self._numbers: dict[Scope, int] = {}
         self._scopes: dict[int, Scope] = {}

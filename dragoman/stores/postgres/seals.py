@@ -16,7 +16,7 @@ from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.push import PushConfig
 from dragoman.stores.interface import Sealing
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections, Deadlock
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Deadlock
 from dragoman.stores.sealed_values import (
     SEALED_ROWS,
     SECRET,
@@ -63,19 +63,19 @@ class Seals(OpenedValues):
             if not used:
                 await self._seal_all(connection, first)
 
-    async def check_keys(self, connections: Connections) -> None:
+    async def check_keys(self, connections: DatabaseConnections) -> None:
         """Refuse a database whose keys we do not have; change nothing."""
         await self.refresh(connections)
         if self.key is not None and self._sealing is not None:
             used = [id for (id,) in await connections.rows(_SQL["keys"])]
             await asyncio.to_thread(self._sealing.ready, used)
 
-    async def refresh(self, connections: Connections) -> None:
+    async def refresh(self, connections: DatabaseConnections) -> None:
         """Learn which key is current."""
         keys = [id for (id,) in await connections.rows(_SQL["keys"])]
         self.key = keys[0] if keys else None
 
-    async def secret(self, connections: Connections) -> bytes:
+    async def secret(self, connections: DatabaseConnections) -> bytes:
         """Return the store's secret, made here unless another process was first."""
 
         async def find(connection: Connection) -> bytes:

@@ -23,7 +23,7 @@ from dragoman.stores.interface import (
 )
 from dragoman.stores.interface.inspection import WorkerFacts
 from dragoman.stores.postgres.bus import bus_of, rung_for
-from dragoman.stores.postgres.connections import LOST, Addresses, Connections, plain
+from dragoman.stores.postgres.connections import LOST, Addresses, DatabaseConnections, plain
 from dragoman.stores.postgres.limits import Limits
 from dragoman.stores.postgres.operating.inspection import DatabaseInspection
 from dragoman.stores.postgres.operating.session_test import check_session
@@ -65,7 +65,7 @@ class PostgresStore(TaskReads, PushRows):
         if is_read_only:
             # A pooler takes no settings, and this one is what keeps us from writing.
             addresses = Addresses(addresses.session or addresses.url, "")
-        connections = Connections(addresses, is_read_only=is_read_only)
+        connections = DatabaseConnections(addresses, is_read_only=is_read_only)
         self.is_read_only = is_read_only
         super().__init__(connections, Scopes(connections))
         self._words = DatabaseWords(connections)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dragoman.stores.interface import LATEST, Survey, TaskWords
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections, Row
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.deeds import do
 
 _SQL = named("dragoman.stores.postgres", "words.sql")
@@ -21,7 +21,7 @@ _SCOPES = 200
 class DatabaseWords:
     """The index of words in a database."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
 
     async def unindexed(self, limit: int, newest: bool) -> list[Row]:

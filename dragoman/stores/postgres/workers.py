@@ -26,7 +26,7 @@ from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import (
     LOST,
     Connection,
-    Connections,
+    DatabaseConnections,
     NoConnection,
     ServerError,
     plain,
@@ -73,7 +73,9 @@ SessionOpened = Callable[[Connection], Awaitable[None]]
 class Workers:
     """Our place among the workers."""
 
-    def __init__(self, connections: Connections, lease: float, grace: float = GRACE) -> None:
+    def __init__(
+        self, connections: DatabaseConnections, lease: float, grace: float = GRACE
+    ) -> None:
         self._connections = connections
         self._lease = timedelta(seconds=lease)
         self._beat_every = min(BEAT_EVERY, lease / 4)

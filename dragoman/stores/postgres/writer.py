@@ -18,7 +18,13 @@ from dragoman.errors import StoreConflict, StoreFull, StoreRefused, StoreUnavail
 from dragoman.model.identity import Scope
 from dragoman.stores.interface import Append, Create, Done, Write
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import LOST, CannotStore, Connections, ServerError, plain
+from dragoman.stores.postgres.connections import (
+    LOST,
+    CannotStore,
+    DatabaseConnections,
+    ServerError,
+    plain,
+)
 from dragoman.stores.postgres.groups import (
     CannotSeal,
     GroupRefused,
@@ -81,7 +87,7 @@ class Writer:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: DatabaseConnections,
         scopes: Scopes,
         worker: WorkerIdentity,
         seals: GroupSeals,

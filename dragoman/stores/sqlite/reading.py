@@ -1,7 +1,7 @@
 """Tasks and their logs as tools read them from the file: no worker, and no write."""
 
 import contextlib
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import apsw
@@ -108,26 +108,6 @@ class Reading:
             # Old enough to be forgotten.
             del seen[number]
         return events, TailPosition(highest, seen)
-
-    async def last(self, line: TaskLine, count: int) -> list[Recorded]:
-        """Return the last events of a task that streams show."""
-        window = count
-        while True:
-            after = max(0, line.last_seq - window)
-            found = self._events(line.number, after, window)
-            public = [one for one in found if one.is_public]
-            if len(public) >= count or not after:
-                return public[-count:]
-            # Some of them are for us alone: look further back.
-            window *= 2
-
-    async def log(self, line: TaskLine) -> AsyncIterator[Recorded]:
-        """Yield all events of a task."""
-        seq = 0
-        while batch := self._events(line.number, seq, 500):
-            for one in batch:
-                yield one
-            seq = batch[-1].seq
 
     def _events(self, number: int, after: int, limit: int) -> list[Recorded]:
         first = number << SEQ_BITS

@@ -15,6 +15,8 @@ from dragoman.stores.interface.inspection import (
     TaskFilter,
     TaskInspection,
     TaskLine,
+    last_events,
+    whole_log,
 )
 from dragoman.testing.promises.samples import (
     ELSEWHERE,
@@ -95,12 +97,14 @@ class InspectionPromises(StoreSuite):
         head = await head_of(store, "t")
         async with self.reading(store) as reading:
             (line,) = await reading.find("t")
-            found = [one async for one in reading.log(line)]
+            found = await whole_log(reading, line)
             assert [one.seq for one in found] == list(range(1, 702))
             some = await log_of(store, head)
             assert bodies(found[: len(some)]) == bodies(some)
-            assert [one.seq for one in await reading.last(line, 3)] == [699, 700, 701]
-            assert [one.seq for one in await reading.last(line, 1000)] == list(range(1, 702))
+            assert [one.seq for one in await last_events(reading, line, 3)] == [699, 700, 701]
+            assert [one.seq for one in await last_events(reading, line, 1000)] == list(
+                range(1, 702)
+            )
             some = await reading.read(line.number, after=3, limit=2)
             assert [one.seq for one in some] == [4, 5]
             task = await reading.snapshot(line.number)

@@ -29,7 +29,7 @@ START_WITHIN = 60.0
 _LOG = logging.getLogger("uvicorn.error")
 
 
-class ListenAddress:
+class ListenOptions:
     """Where to listen, and with which certificates."""
 
     def __init__(
@@ -163,9 +163,9 @@ def _with_address(app: App, url: str) -> App:
 
 
 @asynccontextmanager
-async def serving(app: App, address: ListenAddress | None = None) -> AsyncGenerator[str]:
+async def serving(app: App, address: ListenOptions | None = None) -> AsyncGenerator[str]:
     """Serve an app on this loop; the value is its address."""
-    address = address or ListenAddress()
+    address = address or ListenOptions()
     shown = _with_address(app, address.public_url) if address.public_url else app
     rpcs = JsonRpcs(shown) if is_installed() else None
     server = _Server(_config(shown, address, rpcs))
@@ -195,7 +195,7 @@ async def serving(app: App, address: ListenAddress | None = None) -> AsyncGenera
 
 
 @contextmanager
-def hosted(app: App, address: ListenAddress | None = None) -> Generator[str]:
+def hosted(app: App, address: ListenOptions | None = None) -> Generator[str]:
     """Serve an app in a thread with an event loop; the value is its address."""
     ready = threading.Event()
     found: list[str] = []
@@ -232,7 +232,7 @@ def hosted(app: App, address: ListenAddress | None = None) -> Generator[str]:
         thread.join(START_WITHIN)
 
 
-def run(app: App, address: ListenAddress, on_ready: Callable[[str], None]) -> signal.Signals:
+def run(app: App, address: ListenOptions, on_ready: Callable[[str], None]) -> signal.Signals:
     """Serve until SIGINT or SIGTERM; return which it was."""
 
     async def serve() -> signal.Signals:
@@ -258,7 +258,7 @@ def stopped_by_signals() -> "asyncio.Future[signal.Signals]":
     return stop
 
 
-def _config(app: App, address: ListenAddress, rpcs: JsonRpcs | None) -> uvicorn.Config:
+def _config(app: App, address: ListenOptions, rpcs: JsonRpcs | None) -> uvicorn.Config:
     try:
         config = uvicorn.Config(
             app,

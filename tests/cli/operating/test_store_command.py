@@ -18,7 +18,7 @@ from harness.waiting import wait_until, within
 
 from dragoman.config import data_folder
 from dragoman.stores.postgres import Addresses
-from dragoman.stores.postgres.connections import Connections
+from dragoman.stores.postgres.connections import DatabaseConnections
 from dragoman.testing.processes import ServerProcess
 from tests.stores.copying.filled import TASKS, fill, unseal
 
@@ -361,7 +361,7 @@ async def test_a_copy_that_is_killed_goes_on_where_it_was(
     def has_one(sql: str, number: str = "1") -> bool:
         return databases.server.sql(sql, name) == number
 
-    connections = Connections(Addresses(url))
+    connections = DatabaseConnections(Addresses(url))
     await connections.open()
     async with connections.transaction() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(77)")

@@ -10,7 +10,7 @@ from harness.certificates import LOOPBACK, Authority, Files
 from dragoman.testing.issuer import Issuer
 from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
 from dragoman.testing.scripted.demo import demo
-from dragoman.testing.scripted.serve import ListenAddress, hosted
+from dragoman.testing.scripted.serve import ListenOptions, hosted
 from tests.cli.requirements.desk import Desk
 
 SECRET = "demo-secret"
@@ -56,7 +56,7 @@ class FolderAuthority:
     def sitting(self, agent: ScriptedAgent, *, asks: bool = False) -> Iterator[Desk]:
         """Give a desk with an agent over TLS; it may ask for the caller's certificate."""
         files = self.sign("server")
-        place = ListenAddress(
+        place = ListenOptions(
             tls_cert=str(files.certificate),
             tls_key=str(files.key),
             client_ca=str(self.file) if asks else "",

@@ -7,7 +7,7 @@ from typing import Any
 from harness.waiting import within
 
 from dragoman.client.asgi import App, InProcess
-from dragoman.client.credentials.credentials import Attached, Credential, Flow, Scheme
+from dragoman.client.credentials.credentials import Attached, Credential, OAuthFlow, Scheme
 from dragoman.client.credentials.oauth import ClientAccount, ClientCredentials
 from dragoman.client.credentials.origins import Origins
 from dragoman.testing.clock import ManualClock
@@ -17,8 +17,8 @@ ISSUER = "https://issuer.example"
 AGENT = "https://agent.example/a2a"
 TRUSTED = Origins([AGENT, ISSUER])
 FLOWS = {
-    "clientCredentials": Flow(f"{ISSUER}/token"),
-    "deviceCode": Flow(f"{ISSUER}/token", f"{ISSUER}/device"),
+    "clientCredentials": OAuthFlow(f"{ISSUER}/token"),
+    "deviceCode": OAuthFlow(f"{ISSUER}/token", f"{ISSUER}/device"),
 }
 SCHEME = Scheme("oauth", "oauth2", flows=FLOWS, scopes=("read",))
 OIDC = Scheme("oidc", "openIdConnect", discovery_url=ISSUER + OPENID)

@@ -12,7 +12,7 @@ from harness.waiting import within
 
 from dragoman.client.asgi import InProcess
 from dragoman.client.credentials import oauth
-from dragoman.client.credentials.credentials import Flow, Scheme
+from dragoman.client.credentials.credentials import OAuthFlow, Scheme
 from dragoman.client.credentials.oauth import (
     AccessToken,
     ClientAccount,
@@ -156,7 +156,7 @@ async def test_a_caller_that_gives_up_does_not_keep_the_others_waiting(clock: Ma
         (Scheme("b", "bearer"), {}, False),
         (Scheme("b", "bearer"), {"issuer": ISSUER}, True),
         (Scheme("b", "basic"), {"issuer": ISSUER}, False),
-        (Scheme("o", "oauth2", flows={"implicit": Flow()}), {}, False),
+        (Scheme("o", "oauth2", flows={"implicit": OAuthFlow()}), {}, False),
         (SCHEME, {"scheme": "other"}, False),
     ],
 )
@@ -316,7 +316,7 @@ async def test_a_secret_does_not_go_to_an_issuer_that_only_the_card_names(
 @pytest.mark.parametrize("place", ["token_url", "device_url", "refresh_url"])
 async def test_each_address_of_a_flow_is_checked(http: InProcess, place: str) -> None:
     urls = {"token_url": f"{ISSUER}/token", "device_url": f"{ISSUER}/device"}
-    flow = Flow(**(urls | {place: "https://evil.example/"}))
+    flow = OAuthFlow(**(urls | {place: "https://evil.example/"}))
     scheme = Scheme("s", "oauth2", flows={"deviceCode": flow})
     with pytest.raises(CredentialsMissing, match=r"evil\.example"):
         await endpoints(scheme, "deviceCode", http, TRUSTED)
@@ -324,7 +324,7 @@ async def test_each_address_of_a_flow_is_checked(http: InProcess, place: str) ->
 
 async def test_an_address_that_is_none_is_refused_as_one(http: InProcess) -> None:
     for url in ("javascript:alert(1)", "https://a@b/", "//issuer.example/token"):
-        scheme = Scheme("s", "oauth2", flows={"clientCredentials": Flow(url)})
+        scheme = Scheme("s", "oauth2", flows={"clientCredentials": OAuthFlow(url)})
         with pytest.raises(CredentialsMissing):
             await endpoints(scheme, "clientCredentials", http, TRUSTED)
 
@@ -411,7 +411,7 @@ async def test_an_issuer_without_a_description_is_asked_where_the_card_says(
     assert where.token_url == f"{ISSUER}/token"
     with pytest.raises(CredentialsMissing, match="--issuer"):
         await endpoints(OIDC, "clientCredentials", http, TRUSTED)
-    elsewhere = Scheme("s", "oauth2", flows={"clientCredentials": Flow("https://x.example/t")})
+    elsewhere = Scheme("s", "oauth2", flows={"clientCredentials": OAuthFlow("https://x.example/t")})
     with pytest.raises(CredentialsMissing, match=r"x\.example"):
         await endpoints(elsewhere, "clientCredentials", http, Origins([AGENT]), issuer=ISSUER)
 

@@ -16,7 +16,7 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Query
 from dragoman.stores.postgres import Addresses, PostgresStore, connections
 from dragoman.stores.postgres import writer as writer_module
-from dragoman.stores.postgres.connections import Connection, Connections
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 from dragoman.testing.promises.samples import (
     HERE,
@@ -336,7 +336,7 @@ async def test_a_connection_whose_opening_is_called_off_leaves_no_error_behind(
     database: str,
 ) -> None:
     """At any moment of it. No task could catch such an error: the loop reports it."""
-    opener = Connections(Addresses(database))
+    opener = DatabaseConnections(Addresses(database))
     await opener.open()
     reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Create
 from dragoman.stores.interface.effects import DecideDispute, PutDispute, PutOrder, PutRating
 from dragoman.stores.interface.gateway import GatewayStore
-from dragoman.stores.postgres.connections import Connection, Connections, ServerError
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, ServerError
 from dragoman.stores.postgres.deeds import do
 from dragoman.stores.postgres.gateway import PostgresGatewayStore
 from dragoman.testing.promises import LedgerPromises
@@ -60,13 +60,13 @@ class TestTwice(LedgerPromises):
     async def store(
         self, opening: Opening, monkeypatch: pytest.MonkeyPatch
     ) -> PostgresGatewayStore:
-        connect = Connections.writer
+        connect = DatabaseConnections.writer
 
-        async def writer(connections: Connections) -> Twice:
+        async def writer(connections: DatabaseConnections) -> Twice:
             return Twice(await connect(connections))
 
         store = await opening()
-        monkeypatch.setattr(Connections, "writer", writer)
+        monkeypatch.setattr(DatabaseConnections, "writer", writer)
         return store
 
 

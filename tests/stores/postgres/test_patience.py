@@ -150,24 +150,12 @@ def of_tools(look: DatabaseInspection, tasks: DatabaseReading, number: int) -> d
             "find": lambda: tasks.find("t"),
             "follow": lambda: tasks.follow(TailPosition(0, {}, {}), TailFilter(), 9),
             "here": tasks.here,
-            "last": lambda: last(tasks),
-            "log": lambda: log(tasks),
             "page": lambda: tasks.page(TaskFilter(), 9),
             "read": lambda: tasks.read(number, after=0, limit=9),
             "snapshot": lambda: tasks.snapshot(number),
             "version": tasks.version,
         },
     }
-
-
-async def last(tasks: DatabaseReading) -> Any:
-    (line,) = await tasks.find("t")
-    return await tasks.last(line, 9)
-
-
-async def log(tasks: DatabaseReading) -> Any:
-    (line,) = await tasks.find("t")
-    return [one async for one in tasks.log(line)]
 
 
 def public(thing: Any) -> set[str]:

@@ -101,11 +101,11 @@ async def mute(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 async def test_a_connection_that_is_silent_from_the_first_is_given_up(mute: str) -> None:
     """Nothing else would: it is not known to anybody yet."""
     with pytest.raises(ConfigError, match="cannot be reached"):
-        await within(connections.Connections(connections.Addresses(mute)).open(), 20)
+        await within(connections.DatabaseConnections(connections.Addresses(mute)).open(), 20)
 
 
 async def test_a_session_that_is_silent_from_the_first_is_given_up(mute: str) -> None:
-    ours = workers.Workers(connections.Connections(connections.Addresses(mute)), 30.0)
+    ours = workers.Workers(connections.DatabaseConnections(connections.Addresses(mute)), 30.0)
     joining = asyncio.ensure_future(ours.join())
     await asyncio.wait({joining}, timeout=20)
     assert joining.done() and isinstance(joining.exception(), TimeoutError)

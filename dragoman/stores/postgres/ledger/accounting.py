@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from dragoman.stores.interface.effects import Effect
-from dragoman.stores.postgres.connections import Connections
+from dragoman.stores.postgres.connections import DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 from dragoman.stores.postgres.ledger.effects import apply, moves_money
 from dragoman.stores.postgres.ledger.ledger import PostgresLedger
@@ -20,7 +20,7 @@ class PostgresAccounting:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: DatabaseConnections,
         scopes: Scopes,
         leads: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:

@@ -23,7 +23,7 @@ from dragoman.stores.interface.ledger import (
 AccountKey = tuple[str, str]
 
 
-class Account(msgspec.Struct, gc=False):
+class LedgerAccount(msgspec.Struct, gc=False):
     """An account as of the last transfer of the book."""
 
     number: int
@@ -64,7 +64,7 @@ class Book:
 
     def __init__(self, end: ChainEnd) -> None:
         self._end = end
-        self.accounts: dict[AccountKey, Account] = {}
+        self.accounts: dict[AccountKey, LedgerAccount] = {}
         # Accounts that were opened just now and have no transfer yet.
         self._new: set[AccountKey] = set()
         self.touched: set[AccountKey] = set()
@@ -72,7 +72,7 @@ class Book:
         self.sealed: list[PostedTransfer] = []
         self.made: list[PostedTransfer] = []
 
-    def has(self, account: Account, *, is_new: bool) -> None:
+    def has(self, account: LedgerAccount, *, is_new: bool) -> None:
         """Have an account in the book."""
         key = (account.kind, account.owner)
         self.accounts[key] = account

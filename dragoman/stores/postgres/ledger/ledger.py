@@ -22,7 +22,7 @@ from dragoman.stores.interface.ledger import (
     Transfer,
 )
 from dragoman.stores.interface.orders import OrderFacts, OrderQuery, OrderRow, StaleOrder
-from dragoman.stores.postgres.connections import Connection, Connections, Row
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.ledger.rows import LEDGER, TRUST, order_facts, order_row, orders
 from dragoman.stores.postgres.ledger.sealing import Sealer
 from dragoman.stores.postgres.scopes import Scopes
@@ -37,7 +37,7 @@ _decode_legs = msgspec.json.Decoder(list[Leg]).decode
 class PostgresLedger:
     """Accounts, transfers, orders and purchases of a database."""
 
-    def __init__(self, connections: Connections, scopes: Scopes, sealer: Sealer) -> None:
+    def __init__(self, connections: DatabaseConnections, scopes: Scopes, sealer: Sealer) -> None:
         self._connections = connections
         self._scopes = scopes
         self._sealer = sealer

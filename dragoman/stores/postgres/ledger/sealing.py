@@ -11,9 +11,9 @@ import msgspec
 
 from dragoman.stores.interface.ledger import FEES, ISSUED, SOLD, USER, Leg, PostedTransfer, Transfer
 from dragoman.stores.postgres.chores import Chore
-from dragoman.stores.postgres.connections import Connection, Connections, ServerError
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, ServerError
 from dragoman.stores.postgres.deeds import LOCKED, do, state_of
-from dragoman.stores.postgres.ledger.book import Account, AccountKey, Book, ChainEnd, Unsealed
+from dragoman.stores.postgres.ledger.book import AccountKey, Book, ChainEnd, LedgerAccount, Unsealed
 from dragoman.stores.postgres.ledger.rows import LEDGER
 
 # Transfers that are sealed in one transaction.
@@ -58,7 +58,7 @@ async def _add_accounts(connection: Connection, book: Book, owners: Collection[s
     keys = [*((USER, owner) for owner in owners), *_PLATFORM]
     rows = await connection.fetch(LEDGER["lock_accounts"], *_columns(keys))
     for row in rows:
-        account = Account(*row)
+        account = LedgerAccount(*row)
         book.has(account, is_new=(account.kind, account.owner) in new)
 
 
@@ -109,7 +109,7 @@ class Sealer:
     What a process left that ended is sealed by the one that has the duty."""
 
     def __init__(
-        self, connections: Connections, leads: Callable[[], Awaitable[bool]] = _alone
+        self, connections: DatabaseConnections, leads: Callable[[], Awaitable[bool]] = _alone
     ) -> None:
         """`leads` tells whether we have the duty."""
         self._connections = connections

@@ -12,7 +12,7 @@ from dragoman.stores.interface import Append, Create, Write
 from dragoman.stores.interface import effects as fx
 from dragoman.stores.interface.ledger import USER, Leg, Transfer
 from dragoman.stores.interface.orders import OrderRow
-from dragoman.stores.postgres.connections import Connections
+from dragoman.stores.postgres.connections import DatabaseConnections
 from dragoman.stores.postgres.ledger.rows import LEDGER, order_columns, order_row
 from dragoman.stores.postgres.ledger.sealing import Sealer
 
@@ -26,7 +26,9 @@ _Known = tuple[int, OrderRow | None]
 class TaskOrders:
     """Applies the rules to every write of a task."""
 
-    def __init__(self, rules: fx.OrderRules, connections: Connections, sealer: Sealer) -> None:
+    def __init__(
+        self, rules: fx.OrderRules, connections: DatabaseConnections, sealer: Sealer
+    ) -> None:
         self._rules = rules
         self._connections = connections
         self._sealer = sealer

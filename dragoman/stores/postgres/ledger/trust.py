@@ -18,7 +18,7 @@ from dragoman.stores.interface.trust import (
     TrustLine,
     TrustSums,
 )
-from dragoman.stores.postgres.connections import Connection, Connections, Row
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.ledger.rows import TRUST, order_facts, orders
 
 _decode = msgspec.json.Decoder(TrustEventRow).decode
@@ -27,7 +27,7 @@ _decode = msgspec.json.Decoder(TrustEventRow).decode
 class PostgresTrust:
     """Events and their sums in a database."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
 
     async def last_number(self) -> int:

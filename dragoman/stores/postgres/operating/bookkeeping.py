@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.agent_key import AgentKeyRow
 from dragoman.stores.interface import Sealing
-from dragoman.stores.postgres.connections import Addresses, Connections
+from dragoman.stores.postgres.connections import Addresses, DatabaseConnections
 from dragoman.stores.postgres.ledger.accounting import PostgresAccounting
 from dragoman.stores.postgres.registry.agent_keys import PostgresAgentKeys
 from dragoman.stores.postgres.schema import check_present
@@ -52,8 +52,8 @@ def _unheard(version: int) -> None:
 
 
 @asynccontextmanager
-async def _connected(addresses: Addresses) -> AsyncGenerator[Connections]:
-    connections = Connections(addresses, readers=2)
+async def _connected(addresses: Addresses) -> AsyncGenerator[DatabaseConnections]:
+    connections = DatabaseConnections(addresses, readers=2)
     await connections.open()
     try:
         await check_present(await connections.writer())

@@ -1,13 +1,13 @@
 """Whether a database is whole."""
 
 from dragoman.stores.consistency import DATABASE_LOG, Inconsistency, inconsistencies
-from dragoman.stores.postgres.connections import Addresses, Connections
+from dragoman.stores.postgres.connections import Addresses, DatabaseConnections
 from dragoman.stores.postgres.schema import check_present
 
 
 async def inconsistencies_of(addresses: Addresses) -> list[Inconsistency]:
     """Return what in a database should not be, as of one moment."""
-    connections = Connections(addresses, readers=1)
+    connections = DatabaseConnections(addresses, readers=1)
     await connections.open()
     try:
         await check_present(await connections.writer())

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Addresses, Connections
+from dragoman.stores.postgres.connections import Addresses, DatabaseConnections
 
 _SQL = named("dragoman.stores.postgres.operating", "health.sql")
 # The least a commit needs to be on disk, and what a standby needs to have it.
@@ -56,7 +56,7 @@ class DatabaseFacts(NamedTuple):
 
 async def database_facts(addresses: Addresses) -> DatabaseFacts:
     """Ask the server; raises `ConfigError` where it cannot be reached."""
-    connections = Connections(addresses, readers=1)
+    connections = DatabaseConnections(addresses, readers=1)
     await connections.open()
     try:
         settings = {
@@ -100,7 +100,7 @@ async def database_facts(addresses: Addresses) -> DatabaseFacts:
     )
 
 
-async def _schema(connections: Connections) -> int:
+async def _schema(connections: DatabaseConnections) -> int:
     """Return the number of the last migration; 0: the database is not ours yet."""
     ((is_there,),) = await connections.rows(_SQL["has_schema"])
     if not is_there:

@@ -12,7 +12,7 @@ from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import DeadLetter, Push
 from dragoman.stores.interface.inspection import NoteFacts, OrphanFacts, ReceiverFacts, WorkerFacts
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Addresses, Connection, Connections, Row
+from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.schema import check_present
 
 # Seconds after the end of a lease within which another worker takes over.
@@ -25,7 +25,7 @@ async def inspecting(
     addresses: Addresses, lease: float = 30.0
 ) -> AsyncGenerator["DatabaseInspection"]:
     """Look into a database; refuse one that is not ours in the words a server would use."""
-    connections = Connections(addresses, readers=2)
+    connections = DatabaseConnections(addresses, readers=2)
     await connections.open()
     try:
         await check_present(await connections.writer())
@@ -37,7 +37,7 @@ async def inspecting(
 class DatabaseInspection:
     """One look into a database."""
 
-    def __init__(self, connections: Connections, lease: float) -> None:
+    def __init__(self, connections: DatabaseConnections, lease: float) -> None:
         self._connections = connections
         self._lease = lease
 

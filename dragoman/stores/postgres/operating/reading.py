@@ -5,7 +5,7 @@ across blocks. A reader of all tasks therefore also keeps how far it is in each 
 worker may still fill. All of one look is of one moment.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
 from dragoman.model.record import Recorded, TaskReading
@@ -13,7 +13,7 @@ from dragoman.stores.columns import STATE_NUMBERS, task_line
 from dragoman.stores.interface import READ_BYTES
 from dragoman.stores.interface.inspection import TailFilter, TailPosition, TaskFilter, TaskLine
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Addresses, Connection, Connections, Row
+from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.reads import TaskReads, read_events
 from dragoman.stores.postgres.schema import check_present
 from dragoman.stores.postgres.scopes import Scopes
@@ -21,14 +21,13 @@ from dragoman.stores.postgres.scopes import Scopes
 _SQL = named("dragoman.stores.postgres.operating", "reading.sql")
 _EVERYTHING = (1 << 62) - 1
 _BLOCK = 4096
-_AT_ONCE = 500
 Events = list[tuple[TaskLine, Recorded]]
 
 
 @asynccontextmanager
 async def reading_tasks(addresses: Addresses) -> AsyncGenerator["DatabaseReading"]:
     """Open a database to read its tasks, also while servers use it."""
-    connections = Connections(addresses, readers=2)
+    connections = DatabaseConnections(addresses, readers=2)
     await connections.open()
     try:
         await check_present(await connections.writer())
@@ -40,7 +39,7 @@ async def reading_tasks(addresses: Addresses) -> AsyncGenerator["DatabaseReading
 class DatabaseReading:
     """The tasks of a database that was opened to be read."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
         self._reads = TaskReads(connections, Scopes(connections))
 
@@ -106,26 +105,6 @@ class DatabaseReading:
             return tail.events, tail.position(blocks, gone, is_cut=is_cut)
 
         return await self._connections.at_one_moment(read)
-
-    async def last(self, line: TaskLine, count: int) -> list[Recorded]:
-        """Return the last events of a task that streams show."""
-        window = count
-        while True:
-            after = max(0, line.last_seq - window)
-            found = await self.read(line.number, after=after, limit=window, size=_EVERYTHING)
-            public = [one for one in found if one.is_public]
-            if len(public) >= count or not after:
-                return public[-count:]
-            # Some of them are for us alone: look further back.
-            window *= 2
-
-    async def log(self, line: TaskLine) -> AsyncIterator[Recorded]:
-        """Yield all events of a task."""
-        seq = 0
-        while batch := await self.read(line.number, after=seq, limit=_AT_ONCE):
-            for one in batch:
-                yield one
-            seq = batch[-1].seq
 
     # The two reads of a store by which a task is folded from its log.
 

@@ -13,7 +13,7 @@ from dragoman.errors import ConfigError
 from dragoman.stores.interface import Sealing
 from dragoman.stores.interface.sealing import Rotated
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Addresses, Connection, Connections
+from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections
 from dragoman.stores.postgres.schema import check_present
 from dragoman.stores.postgres.seals import keys_of, reseal, tables
 
@@ -51,7 +51,7 @@ async def rotate(addresses: Addresses, sealing: Sealing, key: bytes) -> Rotated:
 @asynccontextmanager
 async def _connected(addresses: Addresses) -> AsyncGenerator[Connection]:
     """Use a session of a database that has the present schema."""
-    connections = Connections(addresses)
+    connections = DatabaseConnections(addresses)
     await connections.open()
     try:
         session = await connections.session()

@@ -13,7 +13,7 @@ from dragoman.errors import ConfigError
 from dragoman.stores.postgres.connections import (
     LOST,
     Connection,
-    Connections,
+    DatabaseConnections,
     ServerError,
     unreachable,
 )
@@ -28,7 +28,7 @@ SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 
     AND objid = $1::int::oid AND objsubid = 2 AND granted AND pid = pg_backend_pid())"""
 
 
-async def check_session(connections: Connections) -> None:
+async def check_session(connections: DatabaseConnections) -> None:
     """Refuse an address behind which sessions are shared; raises `ConfigError`."""
     try:
         session = await connections.session()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface import StoreTrouble
-from dragoman.stores.postgres.connections import LOST, Connections, ServerError
+from dragoman.stores.postgres.connections import LOST, DatabaseConnections, ServerError
 from dragoman.stores.postgres.workers import Workers
 from dragoman.stores.postgres.writer import Writer
 from dragoman.stores.rings import WorkerBus
@@ -18,7 +18,7 @@ _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 async def troubles(
-    connections: Connections, workers: Workers, writer: Writer, bus: WorkerBus
+    connections: DatabaseConnections, workers: Workers, writer: Writer, bus: WorkerBus
 ) -> Sequence[StoreTrouble]:
     """Return what does not work; the server is asked only where something looks wrong."""
     found: list[StoreTrouble] = []
@@ -32,7 +32,7 @@ async def troubles(
     return found
 
 
-async def read_only_troubles(connections: Connections) -> Sequence[StoreTrouble]:
+async def read_only_troubles(connections: DatabaseConnections) -> Sequence[StoreTrouble]:
     """Return what does not work for a process that only reads."""
     try:
         async with asyncio.timeout(_ANSWER_WITHIN):
@@ -42,7 +42,7 @@ async def read_only_troubles(connections: Connections) -> Sequence[StoreTrouble]
     return []
 
 
-async def _of_the_database(connections: Connections, workers: Workers) -> StoreTrouble:
+async def _of_the_database(connections: DatabaseConnections, workers: Workers) -> StoreTrouble:
     try:
         async with asyncio.timeout(_ANSWER_WITHIN):
             ((waiting,),) = await connections.rows(_WAITING)

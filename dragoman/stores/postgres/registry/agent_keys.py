@@ -13,7 +13,7 @@ from dragoman.model.agent_key import AgentKeyRow
 from dragoman.stores.interface import Rung
 from dragoman.stores.interface.agent_keys import KeyStored
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections, Row
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.deeds import do, storable
 
 logger = logging.getLogger("dragoman")
@@ -28,7 +28,7 @@ _SQL = named("dragoman.stores.postgres", "registry/agent_keys.sql")
 class PostgresAgentKeys:
     """The keys of a gateway's agents."""
 
-    def __init__(self, connections: Connections, changed: Callable[[int], None]) -> None:
+    def __init__(self, connections: DatabaseConnections, changed: Callable[[int], None]) -> None:
         """`changed` hears the version of every change that was committed."""
         self._connections = connections
         self._changed = changed

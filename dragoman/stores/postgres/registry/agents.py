@@ -15,7 +15,7 @@ from dragoman.stores.interface.agents import (
     CredentialLabel,
 )
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 from dragoman.stores.postgres.registry.agent_keys import PostgresAgentKeys
 from dragoman.stores.postgres.seals import Seals
@@ -31,7 +31,7 @@ class PostgresAgents:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: DatabaseConnections,
         seals: Seals,
         keys: PostgresAgentKeys,
         changed: Callable[[int], None],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dragoman.stores.interface import Rung
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.chores import Chore
-from dragoman.stores.postgres.connections import Connections
+from dragoman.stores.postgres.connections import DatabaseConnections
 
 LOOK_EVERY = 1.0
 _SQL = named("dragoman.stores.postgres", "registry/agents.sql")
@@ -15,7 +15,7 @@ _SQL = named("dragoman.stores.postgres", "registry/agents.sql")
 class RegistryChanges:
     """Looks for new versions of agents and of their keys."""
 
-    def __init__(self, connections: Connections, tell: Callable[[Rung], None]) -> None:
+    def __init__(self, connections: DatabaseConnections, tell: Callable[[Rung], None]) -> None:
         """`tell` hears of a version that was not heard of before."""
         self._connections = connections
         self._tell = tell

@@ -6,7 +6,7 @@ from typing import Any
 from dragoman.model.identity import Principal
 from dragoman.stores.interface.rollouts import RolloutRow
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 
 _SQL = named("dragoman.stores.postgres", "registry/rollouts.sql")
@@ -15,7 +15,7 @@ _SQL = named("dragoman.stores.postgres", "registry/rollouts.sql")
 class PostgresRollouts:
     """The rollouts of all owners."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
 
     async def put(self, row: RolloutRow, *, keep: int) -> bool:

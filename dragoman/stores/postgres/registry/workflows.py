@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dragoman.model.identity import Principal
 from dragoman.stores.interface.workflows import WorkflowRow
 from dragoman.stores.named_sql import named
-from dragoman.stores.postgres.connections import Connection, Connections
+from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 
 _SQL = named("dragoman.stores.postgres", "registry/workflows.sql")
@@ -14,7 +14,7 @@ _SQL = named("dragoman.stores.postgres", "registry/workflows.sql")
 class PostgresWorkflows:
     """The workflows of all owners."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: DatabaseConnections) -> None:
         self._connections = connections
 
     async def put(self, owner: Principal, row: WorkflowRow, *, most: int) -> bool:
