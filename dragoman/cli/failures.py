@@ -40,6 +40,7 @@ CODES: dict[type[Exception], str] = {
     errors.InvalidRequest: "InvalidRequestError",
     errors.MethodNotFound: "MethodNotFoundError",
     errors.InvalidParams: "InvalidParamsError",
+    errors.NoAgentAvailable: "InvalidParamsError",
     errors.InternalError: "InternalError",
     errors.TaskNotFound: "TaskNotFoundError",
     errors.TaskNotCancelable: "TaskNotCancelableError",
@@ -168,10 +169,11 @@ _SILENT = {
     "HeadTooLong": "the head of the answer is too long",
     "NotUnpacked": "the answer is packed, and not in a way that can be read",
 }
-_TLS = {
-    "WRONG_VERSION_NUMBER": "no TLS is spoken there; plain http has to be named by http://",
-    "RECORD_LAYER_FAILURE": "no TLS is spoken there; plain http has to be named by http://",
-}
+# What TLS says where plain http is spoken.
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+_TLS: dict[str, str] = dict.fromkeys(
+    NO_TLS, "no TLS is spoken there; plain http has to be named by http://"
+)
 _NAMES = ("Name or service not known", "No address associated with hostname")
 
 
@@ -198,9 +200,9 @@ def _of_system(error: OSError) -> str:
 
 def _misuse(error: click.UsageError) -> Failure:
     path = error.ctx.command_path if error.ctx else "dragoman"
-    if isinstance(error, click.MissingParameter):
-        # The hint is the list of what could be named, where there is one.
-        return usage(error.format_message())
+    if isinstance(error, click.BadParameter):
+        # The hint is the list of what could be named, or the command with a place for it.
+        return usage(_with_bounds(error))
     if not isinstance(error, click.NoSuchOption):
         return usage(_with_bounds(error), f"{path} --help")
     message = f"No such option: {error.option_name}"
@@ -224,7 +226,7 @@ def _with_bounds(error: click.UsageError) -> str:
 
 def nearest_option(error: click.NoSuchOption) -> str:
     """Return the option that was perhaps meant; empty: none is near."""
-    return similar(error.option_name, _flags(error.ctx))
+    return meant(error.option_name, _flags(error.ctx))
 
 
 def _flags(ctx: click.Context | None) -> list[str]:
@@ -236,6 +238,37 @@ def _flags(ctx: click.Context | None) -> list[str]:
             # The first long one; the others are aliases.
             found += [flag for flag in parameter.opts if flag.startswith("--")][:1]
     return found
+
+
+# Words of other tools, each with ours in the order in which they are looked for.
+_OTHER_WORDS = {
+    **dict.fromkeys(("create", "new", "make", "define"), ("create", "add", "register", "start")),
+    **dict.fromkeys(("add", "register"), ("add", "create", "register", "start")),
+    **dict.fromkeys(("delete", "rm", "del", "unregister"), ("remove", "revoke", "cancel")),
+    **dict.fromkeys(("remove", "revoke"), ("revoke", "remove")),
+    **dict.fromkeys(("ls", "all"), ("list",)),
+    **dict.fromkeys(("get", "info", "describe", "inspect"), ("show", "get", "status")),
+    "show": ("get", "status"),
+    **dict.fromkeys(("edit", "set", "change", "patch"), ("update",)),
+    **dict.fromkeys(("run", "start", "dev"), ("serve", "run", "execute", "start")),
+    **dict.fromkeys(("call", "ask", "message"), ("send",)),
+    "version": ("--version",),
+    **dict.fromkeys(("--token", "--auth-token"), ("--bearer", "--admin-token")),
+    **dict.fromkeys(("--url", "--agent", "--server", "--to"), ("--agent-card", "--gateway")),
+    **dict.fromkeys(("--message", "--prompt", "--input"), ("--text",)),
+    **dict.fromkeys(("--verbose", "--trace"), ("--debug",)),
+    "--format": ("--output",),
+    **dict.fromkeys(("--db", "--database"), ("--store",)),
+    **dict.fromkeys(("--bind", "--addr", "--address"), ("--listen",)),
+}
+
+
+def meant(word: str, known: list[str]) -> str:
+    """Return the known word that was perhaps meant: one that means the same, or is spelled alike;
+    empty: none is."""
+    if found := [one for one in _OTHER_WORDS.get(word, ()) if one in known]:
+        return found[0]
+    return similar(word, known)
 
 
 def similar(word: str, known: list[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 import click
 
 from dragoman.cli import option_scope
-from dragoman.cli.failures import similar, usage
+from dragoman.cli.failures import meant, usage
 from dragoman.cli.help import write_help
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
@@ -285,7 +285,7 @@ _NOUNS = "`task` asks an agent (-a), `tasks` looks into the store of this machin
 
 def _unknown(ctx: click.Context, name: str, known: list[str]) -> NoReturn:
     message = f"No such command: {name}"
-    if near := similar(name, known):
+    if near := meant(name, [*known, *([] if ctx.parent else ["--version"])]):
         from dragoman.cli.hints import again
 
         right = again(ctx.find_root().ensure_object(Invocation), instead=(name, near))

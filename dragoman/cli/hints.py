@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import click
 
 from dragoman import errors
-from dragoman.cli.failures import TIMEOUT, USAGE, Failure, Interrupted, nearest_option
+from dragoman.cli.failures import NO_TLS, TIMEOUT, USAGE, Failure, Interrupted, nearest_option
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.options import ROWS
 from dragoman.cli.redaction import NextCommand
 from dragoman.errors import A2AError, ConfigError
 
@@ -43,6 +44,8 @@ _SECRETS = {
 }
 # A longer one does not help.
 _LONGEST = 1000
+# Commands whose arguments name something new, which no list has.
+_MAKERS = frozenset({"register", "create", "add", "start", "define"})
 _SPOKEN = ("1.0", "0.3", "0.2")
 
 _WAYS = {
@@ -225,6 +228,8 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return NextCommand(
                 "dragoman up" if port == 8000 else f"dragoman serve '<file>' --port {port}"
             )
+        case errors.CardNotFound() | errors.Unreachable() if line := _other_address(error, run):
+            return line
         case errors.CardNotFound() | errors.Unreachable():
             return None if settings.debug else command(run, "card", "get", "--debug")
         case errors.ExtensionRequired() if uris := error.facts.get("extensions"):
@@ -237,7 +242,14 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
         ):
             return command(run, "card", "get")
         case _ if _is_refused_id(error, run) and settings.task_id:
+            if isinstance(error, errors.TaskNotFound) and not _has_no_list(run):
+                return command(run, "task", "list")
             return command(run, "task", "get", settings.task_id, "--debug")
+        case errors.TaskNotCancelable() if run.task_id:
+            # It says in which state it is, and when it came there.
+            return command(run, "task", "get", run.task_id)
+        case errors.NoAgentAvailable():
+            return command(run, "card", "get")
         case errors.InvalidParams() if re.match(r"message\.(parts|metadata)", error.public):
             # The card says which skills there are and what they take.
             return command(run, "card", "get")
@@ -248,6 +260,23 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return None if _has_no_list(run) else command(run, "task", "list")
         case _:
             return None if settings.debug else again(run, "--debug")
+
+
+def _other_address(error: A2AError, run: Invocation) -> NextCommand | None:
+    """Return the command with the address that was perhaps meant, or what lists addresses; None:
+    that of the agent gives no clue."""
+    given = run.settings.agent_card
+    reason = error.facts.get("reason", "")
+    if given.startswith("https://") and any(one in reason for one in NO_TLS):
+        return again(run, instead=(given, given.replace("https", "http", 1)))
+    if reason.startswith("NotResolved") and re.fullmatch(r"[\w-]+", given):
+        # The name of an agent at a gateway is no host: the usual gateway is the one to try.
+        return again(run, instead=(given, f"localhost:8000/a2a/{given}"))
+    address = urlsplit(error.facts.get("url", ""))
+    if isinstance(error, errors.CardNotFound) and address.path.startswith("/a2a/"):
+        origin = f"{address.scheme}://{address.netloc}"
+        return NextCommand(f"dragoman agents list --gateway {shlex.quote(origin)}")
+    return None
 
 
 def _silent_port(error: A2AError) -> int:
@@ -325,7 +354,9 @@ def next_after(run: Invocation, error: BaseException, failure: Failure, help_lin
         return line
     if isinstance(error, click.NoSuchOption):
         return again(run, instead=(error.option_name, nearest_option(error))) or help_line
-    if isinstance(error, click.MissingParameter) and (line := _listed(run, error)):
+    if isinstance(error, click.MissingParameter):
+        return _listed(run, error) or _completed(run, error) or help_line
+    if isinstance(error, click.BadParameter) and (line := _with_value(run, error)):
         return line
     if isinstance(error.__context__, FileNotFoundError) and error.__context__.filename:
         # Told in other words by the code that wanted the file.
@@ -344,15 +375,42 @@ def next_after(run: Invocation, error: BaseException, failure: Failure, help_lin
 def _listed(run: Invocation, error: click.MissingParameter) -> NextCommand | None:
     """Return the command that lists what a missing argument could name, asked of the same place."""
     group = error.ctx.parent if error.ctx is not None else None
-    if group is None or not isinstance(group.command, click.Group):
+    if error.ctx is None or group is None or not isinstance(group.command, click.Group):
         return None
-    if "list" not in group.command.list_commands(group):
+    is_new = error.ctx.info_name in _MAKERS or not isinstance(error.param, click.Argument)
+    if is_new or "list" not in group.command.list_commands(group):
         return None
     words = [*group.command_path.split(), "list"]
     for flag in ("-a", "--gateway", "--store"):
         if flag in run.argv[:-1]:
             words += [flag, run.redactor.reference(run.argv[run.argv.index(flag) + 1])]
     return NextCommand(shlex.join(words))
+
+
+def _completed(run: Invocation, error: click.MissingParameter) -> NextCommand | None:
+    """Return the command with a place for what is missing."""
+    if error.ctx is None or error.param is None:
+        return None
+    place = error.param.make_metavar(error.ctx).strip("[]<>.").lower()
+    flags = error.param.opts[:1] if isinstance(error.param, click.Option) else []
+    return again(run, *flags, f"<{place}>")
+
+
+def _with_value(run: Invocation, error: click.BadParameter) -> NextCommand | None:
+    """Return the command with a place for a value that does not fit an option that was typed."""
+    if error.ctx is None or not isinstance(error.param, click.Option):
+        return None
+    flags = [flag for flag in error.param.opts if _is_typed(run, flag)]
+    if not flags:
+        return None
+    place = error.param.make_metavar(error.ctx)
+    default = error.param.get_default(error.ctx)
+    value = str(default) if isinstance(default, int | str) and default else place
+    return again(run, flags[0], value, without=error.param.opts)
+
+
+def _is_typed(run: Invocation, flag: str) -> bool:
+    return any(word.partition("=")[0] == flag for word in run.argv)
 
 
 def _remedied(run: Invocation, line: str) -> NextCommand | None:
@@ -363,7 +421,8 @@ def _remedied(run: Invocation, line: str) -> NextCommand | None:
             # It was typed, and is not what helps.
             return None
         # An address has a host and a port already.
-        rivals = ("--host", "--port") if "--listen" in words else ()
+        rivals = ["--host", "--port"] if "--listen" in words else []
+        rivals += [row.short for row in ROWS if row.flag == words[0] and row.short]
         return again(run, *words, without=(*_with_values(words), *rivals))
     if re.match("[A-Z_]+=", line):
         return again(run, variable=line)

@@ -8,6 +8,8 @@ from typing import Any
 from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation, is_terminal
 
+_EXAMPLE = '{"name": "value"}'
+
 
 def read_json(run: Invocation, value: str, name: str) -> Any:
     """Return what a path, `-` or JSON itself holds; `name` is what the command line calls it."""
@@ -21,6 +23,11 @@ def read_json(run: Invocation, value: str, name: str) -> Any:
         place, body = value, read_file(run.folder / Path(value).expanduser(), value)
     try:
         return json.loads(body, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        # Where, and not what: it may be a secret.
+        where = f"{error.msg}, line {error.lineno} column {error.colno}"
+        example = f"{name} '{_EXAMPLE}'" if name.startswith("-") else ""
+        raise usage(f"{place} is not JSON: {where}", remedy=example) from None
     except ValueError:
         raise usage(f"{place} is not JSON") from None
     except RecursionError:

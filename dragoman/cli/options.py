@@ -111,6 +111,17 @@ def parameters(value: str) -> list[str]:
     return [piece for piece in found if piece]
 
 
+# A value of each kind that only some texts are, for the next command after one that is none.
+_EXAMPLES: dict[Callable[[str], Any], str] = {
+    output_format: "json",
+    duration: "30s",
+    interval: "2s",
+    binding: "jsonrpc",
+    version: "1.0",
+    service_parameter: "<name:value>",
+}
+
+
 class OptionRow(NamedTuple):
     """One global option."""
 
@@ -131,6 +142,11 @@ class OptionRow(NamedTuple):
     in_files: bool = True
     # The default, in words.
     otherwise: str = ""
+
+    @property
+    def example(self) -> str:
+        """Return a value that it takes; empty: any text is one."""
+        return _EXAMPLES.get(self.read, "")
 
     @property
     def flag(self) -> str:

@@ -297,7 +297,9 @@ class _Reader:
         try:
             value: Any = [read(text) for text in texts] if row.apart else read(texts[-1])
         except ValueError as error:
-            self.refuse(usage(f"{place} {error}"))
+            is_typed = origin.kind == "flag" and row.example
+            remedy = f"{row.flag} {row.example}" if is_typed else ""
+            self.refuse(usage(f"{place} {error}", remedy=remedy))
             return None
         return FoundSetting(value, origin)
 

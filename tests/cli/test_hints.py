@@ -100,6 +100,11 @@ SAME = "dragoman send -a host:1 hi"
         (errors.ExtensionRequired(), "dragoman card get -a host:1"),
         (errors.PushNotSupported(), "dragoman card get -a host:1"),
         (errors.TaskNotFound(), "dragoman task list -a host:1"),
+        (errors.NoAgentAvailable(), "dragoman card get -a host:1"),
+        (
+            errors.CardNotFound("none", url="http://host:1/a2a/x/.well-known/agent-card.json"),
+            "dragoman agents list --gateway http://host:1",
+        ),
         (errors.InternalError(), f"{SAME} --debug"),
         (
             errors.InvalidParams("is none", field="message.metadata.skillId"),
@@ -172,7 +177,9 @@ def test_who_hangs_up_may_want_a_certificate_of_callers_that_show_none() -> None
 def test_an_id_that_is_refused_says_that_nothing_was_started() -> None:
     run = invocation(task_id="a b")
     assert "no task was started" in message(errors.TaskNotFound(), run)
-    assert hint(errors.TaskNotFound(), run) == "dragoman task get -a host:1 'a b' --debug"
+    assert hint(errors.TaskNotFound(), run) == "dragoman task list -a host:1"
+    line = "dragoman task get -a host:1 'a b' --debug"
+    assert hint(errors.UnsupportedOperation(), run) == line
     run = invocation(context_id="c")
     assert "no task was started" in message(errors.InvalidParams("x"), run)
     assert hint(errors.InvalidParams("x"), run) == f"{SAME} --debug"
@@ -265,3 +272,16 @@ def test_the_next_command_is_quoted_and_carries_no_credential() -> None:
     ]
     assert resume(run, TaskState.WORKING).startswith("dragoman task get -a host:1 ")
     assert command(run, "task", "get", "x").endswith(" x")
+
+
+def test_a_task_that_cannot_be_canceled_is_looked_at() -> None:
+    run = invocation("task", "cancel", "t-1", "-a", "host:1")
+    run.task_id = "t-1"
+    assert hint(errors.TaskNotCancelable(), run) == "dragoman task get -a host:1 t-1"
+
+
+def test_where_no_tls_is_spoken_the_same_is_typed_with_http() -> None:
+    error = errors.Unreachable(reason="ConnectionBroke: WRONG_VERSION_NUMBER")
+    run = invocation("send", "-a", "https://host:1", "hi", agent_card="https://host:1")
+    assert hint(error, run) == "dragoman send -a http://host:1 hi"
+    assert hint(error) == "dragoman card get -a host:1 --debug"

@@ -31,6 +31,8 @@ _SHOWN = 20
 # Above this a URL is the better way.
 _LARGE = 8 * 1024 * 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE | re.ASCII)
+# What a text does not begin with and an agent's address does.
+_ADDRESS = re.compile(r"https?://|(?:localhost|[\w-]+(?:\.[\w-]+)+)(?::\d+)?(?:/|$)")
 _TYPE = re.compile(r"[!#$&^_.+\w-]+/[!#$&^_.+\w-]+(\s*;.*)?", re.ASCII)
 _PARTS = ("text", "file", "data", "")
 
@@ -229,6 +231,11 @@ def parts_of(run: Invocation, command_words: Sequence[GivenOption]) -> "list[Par
             stdin += one.name == "data" and one.value == "-"
             if positional > 1:
                 texts = [one.value for one in command_words if not one.name]
+                if not run.settings.agent_card and _ADDRESS.match(texts[0]):
+                    raise usage(
+                        f"which agent? -a {texts[0]} names it",
+                        again(run, "-a", texts[0], off=texts[:1]),
+                    )
                 raise usage(
                     f"one text stands without --text; put quotes around it: {one.value!r}",
                     _in_quotes(run, texts),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.calling.outcome import FAIL, check_outcome
-from dragoman.cli.failures import usage
+from dragoman.cli.failures import similar, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.hints import command as command_about
 from dragoman.cli.invocation import Invocation
@@ -286,7 +286,8 @@ def state_of(text: str) -> "TaskState":
     name = text.upper().replace("-", "_").removeprefix("TASK_STATE_")
     if name not in TaskState.__members__:
         known = ", ".join(one.lower() for one in TaskState.__members__)
-        raise usage(f"--status must be one of {known}")
+        near = similar(text.lower(), [one.lower() for one in TaskState.__members__])
+        raise usage(f"--status must be one of {known}", remedy=f"--status {near or 'completed'}")
     return TaskState[name]
 
 

@@ -6,6 +6,7 @@ The token is best given by its variable; it is never shown.
 import asyncio
 import functools
 import random
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -105,6 +106,7 @@ class GatewayApi:
         self, run: Invocation, url: str, token: str, hints: Mapping[str, str] | None = None
     ) -> None:
         from dragoman.cli.found_env import check_gateway
+        from dragoman.client.cards.references import with_scheme
         from dragoman.egress.targets import NotCanonical, read_target
         from dragoman.errors import ConfigError
 
@@ -119,9 +121,11 @@ class GatewayApi:
         self._token = token
         run.redactor.add(token)
         try:
-            self.url = read_target(url).url.rstrip("/")
+            self.url = read_target(with_scheme(url)).url.rstrip("/")
         except NotCanonical as error:
-            raise usage(f"--gateway must be a URL such as {DEFAULT}: {error}") from None
+            raise usage(
+                f"--gateway must be a URL such as {DEFAULT}: {error}", remedy=f"--gateway {DEFAULT}"
+            ) from None
         if token and not token.isprintable():
             raise ConfigError("--admin-token has a character that no header can have")
 
@@ -215,7 +219,7 @@ class GatewayApi:
                 raise Failure(
                     UNREACHABLE,
                     f"the gateway at {self.url} could not be reached: {plain(error.reason)}",
-                    hint="dragoman up",
+                    hint=_starting(self.url),
                 ) from None
         return answer.status, answer.body
 
@@ -240,9 +244,11 @@ class GatewayApi:
                     hint=f"dragoman doctor {shlex.quote(self.url)}",
                 ) from None
             none = f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
-            if refused.message and status not in (401, 403) and not refused.code.isupper():
+            is_other = status not in (401, 403) and not refused.code.isupper()
+            if refused.message and is_other:
                 # The codes of gateways are upper case: this is another server.
                 refused.message += f"; is {self.url} a gateway?"
+            refused.message = plain(refused.message)
             if scope := _scope(refused.details):
                 refused.message += f"; it takes a credential with the scope {scope}"
             if numbers := _candidate_numbers(refused.details):
@@ -250,7 +256,8 @@ class GatewayApi:
             raise Failure(
                 _CODES.get(refused.code, AUTH_FAILED if status in (401, 403) else GATEWAY),
                 refused.message or none,
-                hint=self._hint(refused.code, status, refused.details),
+                hint=self._hint(refused.code, status, refused.details)
+                or _look_at_card(self.url if is_other else _cardless(refused.message)),
             ) from None
 
     def _hint(self, code: str, status: int, details: Any) -> str | None:
@@ -296,6 +303,28 @@ def elsewhere(
         if source(name) is ParameterSource.COMMANDLINE:
             raise usage(f"--{name} is about a file, and --gateway about a gateway: give one")
     return GatewayApi(run, url, token, hints)
+
+
+def _cardless(message: str) -> str:
+    """Return the host whose card the gateway could not read; empty: it is about something else."""
+    found = re.search(r"card could not be fetched from (\S+?):(?= )", message)
+    return found[1] if found else ""
+
+
+def _look_at_card(address: str) -> NextCommand | None:
+    return NextCommand(f"dragoman card get -a {shlex.quote(address)}") if address else None
+
+
+def _starting(url: str) -> NextCommand:
+    """Return what starts the gateway that is not there, or looks at one on another machine."""
+    from dragoman.client.credentials.origins import is_loopback
+    from dragoman.egress.targets import read_target
+
+    target = read_target(url)
+    if not is_loopback(target):
+        return NextCommand(f"dragoman doctor {shlex.quote(url)}")
+    port = "" if target.port == 8000 else f" --port {target.port}"
+    return NextCommand(f"dragoman up{port}")
 
 
 def _scope(details: Any) -> str:

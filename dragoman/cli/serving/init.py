@@ -8,7 +8,7 @@ from string import Template
 
 import click
 
-from dragoman.cli.failures import usage
+from dragoman.cli.failures import similar, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import own
@@ -74,7 +74,10 @@ def init(
 ) -> None:
     """Create a project in DIR: code, a test that calls it, and a README with the commands."""
     if template not in _TEMPLATES:
-        raise usage(f"--template must be one of {', '.join(_TEMPLATES)}")
+        raise usage(
+            f"--template must be one of {', '.join(_TEMPLATES)}",
+            remedy=f"--template {similar(template, [*_TEMPLATES]) or 'agent'}",
+        )
     root = Path(folder).expanduser()
     if root.exists() and not root.is_dir():
         raise usage(f"{folder} is a file; name a folder", "dragoman init my_agent")

@@ -58,8 +58,10 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
         raise usage("joining needs an extra", "pip install 'dragoman[join]'") from None
     from dragoman.agents.adapters.detect import agent_at, agent_in
     from dragoman.authoring.loading import load_agents
+    from dragoman.client.cards.references import with_scheme
     from dragoman.server.process.run import run as run_server
 
+    gateway = with_scheme(gateway)
     agents = load_agents((target,), agent_in, agent_at)
     settings = settings_of(run, **values)
     name = join_name or agents[0].name

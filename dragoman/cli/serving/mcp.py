@@ -74,7 +74,10 @@ def mcp(
     command has.
     """
     if bool(refs) == bool(gateway):
-        raise usage("offer agents (-a <ref>) or a gateway (--gateway <url>), one of the two")
+        raise usage(
+            "offer agents (-a <ref>) or a gateway (--gateway <url>), one of the two",
+            "dragoman mcp --gateway http://127.0.0.1:8000",
+        )
     from dragoman.mcp.connection import check_installed
 
     check_installed()
@@ -147,6 +150,7 @@ def _agents(run: Invocation, refs: Sequence[str]) -> "Offers":
 def _gateway(run: Invocation, url: str, token: str) -> "Offers":
     from dragoman.cli.found_env import check_gateway
     from dragoman.cli.session import CONNECT, tls_of
+    from dragoman.client.cards.references import with_scheme
     from dragoman.egress.egress import Egress
     from dragoman.egress.targets import Anywhere, NotCanonical, read_target
     from dragoman.mcp.gateway_api import McpGatewayApi
@@ -155,7 +159,7 @@ def _gateway(run: Invocation, url: str, token: str) -> "Offers":
     run.redactor.add(token)
     check_gateway(run)
     try:
-        place = read_target(url).url.rstrip("/")
+        place = read_target(with_scheme(url)).url.rstrip("/")
     except NotCanonical as error:
         raise usage(f"--gateway must be a URL such as http://127.0.0.1:8000: {error}") from None
     if token and not token.isprintable():

@@ -91,8 +91,14 @@ def parse(ref: str | Path) -> Reference:
     # A name that ends like a file is one, missing or not: no host is called so.
     if _is_file(text) or text.lower().endswith(".json"):
         return Reference("file", path=Path(text))
-    text = without_fragment(text)
-    return _from_url(f"{'http' if _is_here(text) else 'https'}://{text}")
+    return _from_url(with_scheme(without_fragment(text)))
+
+
+def with_scheme(address: str) -> str:
+    """Return the URL of an address, which may lack its scheme: http here, https elsewhere."""
+    if _SCHEME.match(address):
+        return address
+    return f"{'http' if _is_here(address) else 'https'}://{address}"
 
 
 def in_catalog(reference: Reference, catalog: str) -> Reference:

@@ -49,12 +49,14 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
         """Raise `ConfigError` for what no token could fulfil, or every one would."""
         if not self.issuer or len(self.issuer) > LONGEST_ISSUER:
             raise ConfigError(
-                "jwt: needs the issuer, as it stands in the claim `iss` of tokens: --jwt-issuer"
+                "jwt: needs the issuer, as it stands in the claim `iss` of tokens: --jwt-issuer",
+                remedy="--jwt-issuer <url>",
             )
         if not self.audience or not all(self.audience):
             raise ConfigError(
                 "jwt: needs an audience, the claim `aud` of tokens that are for this server: "
-                "--jwt-audience"
+                "--jwt-audience",
+                remedy="--jwt-audience <audience>",
             )
         if not 0 <= self.leeway <= 600:
             raise ConfigError("jwt: the leeway must be between 0 and 600 seconds")

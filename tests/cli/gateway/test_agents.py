@@ -205,8 +205,19 @@ async def test_a_gateway_that_is_not_there_or_none_is_told(here: Here) -> None:
     away = await here.agents("list", DRAGOMAN_GATEWAY="http://127.0.0.1:9")
     assert away.returncode == 3 and "dragoman up" in away.stderr
     none = await here.agents("list", "--gateway", here.peer.url)
-    assert none.returncode == 1 and "gateway" in none.stderr
-    assert (await here.agents("list", "--gateway", "nowhere")).returncode == 2
+    assert none.returncode == 1 and f"Hint: dragoman doctor {here.peer.url}" in none.stderr
+    assert (await here.agents("list", "--gateway", "no where")).returncode == 2
+
+
+async def test_a_gateway_is_named_with_or_without_its_scheme(here: Here) -> None:
+    address = here.site.url.removeprefix("http://")
+    assert (await here.agents("list", "--gateway", address)).returncode == 0
+
+
+async def test_an_agent_that_does_not_answer_is_told_in_words_and_looked_at(here: Here) -> None:
+    refused = await here.agents("register", "http://127.0.0.1:9")
+    assert "connection refused" in refused.stderr and "NotConnected" not in refused.stderr
+    assert "Hint: dragoman card get -a 127.0.0.1:9" in refused.stderr
 
 
 async def test_a_gateway_that_wants_a_token_gets_it_and_nobody_else_sees_it(
