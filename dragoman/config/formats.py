@@ -39,6 +39,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:@]*)(?::([0-9]{1,5}))?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 # The port of a host that is named without one.
 _PORT = 8000
+_DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,9})/([0-9]{0,6})(s|m|h|d)\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -247,6 +248,13 @@ def read_listen_address(text: str) -> ListenAddress:
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text} is not an address; write 127.0.0.1:8000")
     return ListenAddress(host.strip("[]") or "127.0.0.1", int(port))
+
+
+def read_domain(text: str) -> str:
+    """Return the name of a domain, of which hosts are made by a name before it."""
+    if not _DOMAIN.fullmatch(text):
+        raise ValueError(f"{text} is not a domain; write agents.example.com")
+    return text.lower()
 
 
 def read_listen_addresses(given: Sequence[str]) -> list[ListenAddress]:

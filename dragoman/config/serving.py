@@ -7,6 +7,7 @@ import msgspec
 
 from dragoman.config.formats import (
     read_choices,
+    read_domain,
     read_listen_address,
     read_rate,
     read_web_address,
@@ -94,6 +95,15 @@ class CardSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
             "Where peers reach us over gRPC, `host:port`, for the card. Empty: the host of the "
             "card's other addresses, and the port of `grpc_listen` or theirs.",
             check=unless_empty(read_listen_address),
+        ),
+    ] = ""
+    grpc_domain: Annotated[
+        str,
+        about(
+            "A domain with a host for each of several agents, for callers over gRPC 0.3, which has "
+            "no tenants: `NAME.a2a.DOMAIN` at a gateway, `NAME.agents.DOMAIN` at a server. Their "
+            "cards offer it. Empty: only the first agent is reached so.",
+            check=unless_empty(read_domain),
         ),
     ] = ""
     public: Annotated[

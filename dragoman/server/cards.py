@@ -32,6 +32,7 @@ from dragoman.model.record import encode
 from dragoman.model.requests import REQUESTS_URI
 from dragoman.model.task import TRANSITIONS_URI
 from dragoman.security.authentication import Authenticator
+from dragoman.transports.grpc.hosts import host_of
 
 if TYPE_CHECKING:
     # Loaded where a setting names a file for them.
@@ -107,14 +108,17 @@ def _interface(
     if grpc is None or not grpc.is_served or version == "0.2":
         return None
     parts = urlsplit(base)
-    # An rpc has no path, but a tenant may be one; versions before 1.0 have none.
-    below = _AGENT_PATH.search(parts.path)
-    if below is not None and version != "1.0":
-        return None
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     port = grpc.port or parts.port or (443 if parts.scheme == "https" else 80)
     url = settings.cards.grpc_url or f"{host}:{port}"
-    return AgentInterface(url, binding, version, below[1] if below is not None else "")
+    # An rpc has no path, but a tenant may be one; versions before 1.0 have only the host.
+    below = _AGENT_PATH.search(parts.path)
+    if below is None or version == "1.0":
+        return AgentInterface(url, binding, version, below[1] if below is not None else "")
+    domain = settings.cards.grpc_domain
+    if not domain:
+        return None
+    return AgentInterface(f"{host_of(below[1], domain)}:{url.rpartition(':')[2]}", binding, version)
 
 
 def offers_extended(agent: Agent, settings: Settings, ways: Sequence[Authenticator]) -> bool:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dragoman.testing.processes import ServerProcess
@@ -64,6 +65,36 @@ def pushing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="session")
+def gateways(
+    server: str, pushing: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """Serve a gateway before each of them; the values are the agent's addresses there."""
+    folder = tmp_path_factory.mktemp
+    with (
+        carrying(folder("gateway"), server, push="off") as address,
+        carrying(folder("gateway"), pushing, "--allow-private", push="on") as other,
+    ):
+        yield address, other
+
+
+@contextmanager
+def carrying(folder: Path, agent: str, *more: str, push: str) -> Iterator[str]:
+    options = ["--listen", "127.0.0.1:0", "--store", str(folder / "tasks.db"), *more]
+    with ServerProcess(
+        [sys.executable, "-m", "dragoman", "gateway", *options],
+        log=folder / "log",
+        cwd=ROOT,
+        # Hosts below this domain are this machine, for libraries that find them by themselves.
+        environment=os.environ | {"DRAGOMAN_PUSH": push, "DRAGOMAN_GRPC_DOMAIN": "localhost"},
+    ) as process:
+        gateway = process.ready()
+        # What is asked of the agent is told by the ids of messages.
+        new = {"endpoint": agent, "name": "Conformance", "keepMessageIds": True}
+        httpx.post(f"{gateway}/api/v1/agents", json=new).raise_for_status()
+        yield f"{gateway}/a2a/conformance"
+
+
 @contextmanager
 def serving(folder: Path, *more: str, push: str) -> Iterator[str]:
     target = str(ROOT / "examples" / "conformance_agent.py")
@@ -85,6 +116,12 @@ def reports(server: str, pushing: str, request: pytest.FixtureRequest) -> dict[P
         arguments = getattr(getattr(item, "callspec", None), "params", {})
         if isinstance(peer := arguments.get("peer"), Peer):
             wanted.setdefault(peer, []).append(arguments["scenario"])
+    places = {False: (server, pushing)}
+    if any(peer.is_carried for peer in wanted):
+        places[True] = request.getfixturevalue("gateways")
     with ThreadPoolExecutor(len(wanted)) as pool:
-        runs = {peer: pool.submit(report, peer, server, pushing, wanted[peer]) for peer in wanted}
+        runs = {
+            peer: pool.submit(report, peer, *places[peer.is_carried], wanted[peer])
+            for peer in wanted
+        }
         return {peer: run.result() for peer, run in runs.items()}

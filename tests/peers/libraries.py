@@ -7,7 +7,7 @@ of one with it, what to speak and the names of scenarios, and prints one JSON li
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proof.environments import EnvironmentFailed, node_with, python_with
@@ -49,6 +49,13 @@ class Peer:
 
     library: str
     speaks: str
+    # Whether it calls the agent through our gateway.
+    is_carried: bool = False
+
+    @property
+    def id(self) -> str:
+        place = "-through-the-gateway" if self.is_carried else ""
+        return f"{self.library.replace('==', '-')}-{self.speaks}{place}"
 
     def can(self, scenario: str) -> bool:
         """Tell whether the library can be asked for it at all."""
@@ -61,6 +68,9 @@ class Peer:
             # One number says none and all of it there.
             return self.speaks not in ("0.3-rest", "0.3-grpc")
         if (self.library, self.speaks, scenario) in LACKS:
+            return False
+        if self.is_carried and scenario in ("send-returns-a-message", "stream-a-message"):
+            # A gateway keeps a task of everything, and answers with it.
             return False
         if scenario == "push-arrives":
             # Posts are read with the types of a library; this one has none that read JSON.
@@ -92,6 +102,7 @@ PEERS = [
     Peer("a2a-js", "0.3-grpc"),
     Peer(FASTA2A, "0.3-jsonrpc"),
 ]
+PEERS += [replace(peer, is_carried=True) for peer in PEERS if peer.speaks.endswith("-grpc")]
 
 PYTHON_DRIVERS = {
     "a2a-sdk==1.3.0": "a2a_sdk_1.py",

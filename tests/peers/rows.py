@@ -94,12 +94,13 @@ def of_clients() -> Iterator[Row]:
     for peer, scenario in product(test_interop.PEERS, test_interop.SCENARIOS):
         if peer.can(scenario):
             name = peer.library.replace("==", "-")
-            test = f"test_a_public_client_library_works_unmodified[{name}-{peer.speaks}-{scenario}]"
+            test = f"test_a_public_client_library_works_unmodified[{peer.id}-{scenario}]"
             spoken = peer.speaks.replace("-", " ")
             what = operation_of(scenario)
             # What a package.json pins has no version in its name.
             shown = name if name[-1].isdigit() else f"{name}-{pinned()}"
-            yield Row(shown, spoken, OUR_SERVER, what, scenario, "passed", test=test)
+            direction = GATE if peer.is_carried else OUR_SERVER
+            yield Row(shown, spoken, direction, what, scenario, "passed", test=test)
 
 
 def of_sides() -> Iterator[Row]:

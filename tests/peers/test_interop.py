@@ -1,4 +1,5 @@
-"""The public client libraries, unmodified, against the conformance agent.
+"""The public client libraries, unmodified, against the conformance agent, and over gRPC through a
+gateway before it too.
 
 A test is one scenario of one library; what a scenario demands is written in the drivers.
 """
@@ -34,7 +35,7 @@ SCENARIOS = [
 ]
 
 CASES = [
-    pytest.param(peer, scenario, id=f"{peer.library.replace('==', '-')}-{peer.speaks}-{scenario}")
+    pytest.param(peer, scenario, id=f"{peer.id}-{scenario}")
     for peer in PEERS
     for scenario in SCENARIOS
     if peer.can(scenario)
@@ -47,7 +48,7 @@ def test_a_public_client_library_works_unmodified(
     peer: Peer, scenario: str, reports: dict[Peer, Report]
 ) -> None:
     found = reports[peer]
-    name = f"{peer.library}, speaking {peer.speaks}"
+    name = f"{peer.library}, speaking {peer.speaks}{' to a gateway' if peer.is_carried else ''}"
     if scenario not in found.details:
         pytest.fail(f"{name}: nothing was said of {scenario}; {found.ending}", pytrace=False)
     if found.details[scenario]:

@@ -73,13 +73,15 @@ class RpcHead(NamedTuple):
     handler: RpcHandler | None
     # How long the request will be; None: its caller does not say.
     length: int | None = None
+    # The host that it was sent to.
+    authority: str = ""
 
 
 def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
     """Return what headers say that are well formed; raises `RpcFailure`."""
     if block.is_too_large:
         raise RpcFailure("RESOURCE_EXHAUSTED", "The metadata is too large")
-    method = path = kind = b""
+    method = path = kind = authority = b""
     metadata: Headers = []
     seconds: float | None = None
     length: int | None = None
@@ -89,6 +91,8 @@ def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
             path = value
         elif name == b":method":
             method = value
+        elif name == b":authority":
+            authority = value
         elif name == b"content-type":
             kind = value
         elif name == b"grpc-timeout":
@@ -106,7 +110,7 @@ def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
     handler = find(text)
     if handler is None:
         raise RpcFailure("UNIMPLEMENTED", "There is no such rpc")
-    return RpcHead(text, metadata, seconds, handler, length)
+    return RpcHead(text, metadata, seconds, handler, length, authority.decode("latin-1"))
 
 
 def _seconds(text: bytes) -> float:
@@ -129,6 +133,7 @@ class ServedRpc:
     ) -> None:
         self.origin = origin
         self.path = ""
+        self.authority = ""
         self.metadata: Headers = []
         self._stream = stream
         self._most_bytes = most_bytes
@@ -157,7 +162,7 @@ class ServedRpc:
                 self._stream.reset(PROTOCOL_ERROR)
                 return
             head = block.meaning = head_of(block, find)
-        self.path, self.metadata, seconds, self._handler, self._length = head
+        self.path, self.metadata, seconds, self._handler, self._length, self.authority = head
         if self._handler is None:
             # Its caller is told in words of HTTP.
             self._stream.send_headers(_NOT_GRPC, ends=True)

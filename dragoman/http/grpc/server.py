@@ -18,6 +18,7 @@ from dragoman.http.grpc.services import HealthService, ReflectionService
 from dragoman.http.grpc.streams import Http2Stream
 from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
+from dragoman.transports.grpc.hosts import path_at
 from dragoman.transports.grpc.routing import addressed
 
 
@@ -32,6 +33,7 @@ class A2ARpcServer:
         self._table: Table = settings.dialects.error_table
         self._admission = admission
         self._most_bytes = settings.http.max_body_bytes
+        self._domain = settings.cards.grpc_domain
         self._services = _services(settings)
         self._health = HealthService(self._services)
         self._handlers = dict(self._health.handlers)
@@ -83,7 +85,10 @@ class A2ARpcServer:
 
     async def _answer(self, called: CalledRpc, is_below: bool, rpc: ServedRpc) -> None:
         request = rpc.request()
-        path = rpc.path if is_below else addressed(called, request) + rpc.path
+        path = rpc.path
+        if not is_below:
+            led = path_at(rpc.authority, self._domain) if self._domain else ""
+            path = (led or addressed(called, request)) + path
         exchange = RpcExchange(path, rpc.metadata, request, rpc.origin, rpc)
         try:
             outcome = await exchange.run(self._app)

@@ -14,6 +14,7 @@ from dragoman import Agent, Client
 from dragoman.errors import Overloaded
 from dragoman.http.admission import Admission, Ticket
 from dragoman.model.card import RESUME_URI
+from dragoman.transports.grpc import tables
 from tests.gateway.gateway_site import Restartable, gateway
 
 pytestmark = pytest.mark.usefixtures("one_loop")
@@ -122,3 +123,56 @@ async def test_a_replica_takes_over_from_one_that_is_gone(tmp_path: Path) -> Non
             assert there.app is not None
             async with rpcs_to(there.url) as rpcs:
                 assert (await rpcs.call("ListTasks", {}))["totalSize"] > 0
+
+
+async def offered(site: Site, name: str) -> list[tuple[str, str, str]]:
+    """Return address, version and tenant of each interface of gRPC of an agent's card."""
+    shown = await site.http.get(
+        f"/a2a/{name}/.well-known/agent-card.json", headers={"A2A-Version": "1.0"}
+    )
+    return [
+        (one["url"], one["protocolVersion"], one.get("tenant", ""))
+        for one in shown.json()["supportedInterfaces"]
+        if one["protocolBinding"] == "GRPC"
+    ]
+
+
+async def test_a_host_of_its_own_leads_callers_of_0_3_to_one_agent(tmp_path: Path) -> None:
+    async with (
+        serving(echo()) as one,
+        serving(echo()) as other,
+        gateway(tmp_path, grpc_domain="localhost", transport="jsonrpc,rest,grpc") as gate,
+    ):
+        await gate.register(one.url, name="One")
+        await gate.register(other.url, name="Other")
+        shared = gate.url.removeprefix("http://")
+        port = shared.rpartition(":")[2]
+        for name in ("one", "other"):
+            place = f"{name}.a2a.localhost:{port}"
+            assert sorted(await offered(gate, name)) == [
+                (shared, "1.0", f"a2a/{name}"),
+                (place, "0.3", ""),
+            ]
+            sent = {"messageId": name, "role": "ROLE_USER", "content": [{"text": name}]}
+            async with rpcs_to(place, tables.V0_3) as rpcs:
+                reply = await rpcs.call("SendMessage", {"message": sent})
+                read = await rpcs.call("GetTask", {"name": f"tasks/{reply['task']['id']}"})
+            assert read["status"]["state"] == "TASK_STATE_COMPLETED"
+        # Each got what was sent to its host, and nothing else.
+        for name, site in (("one", one), ("other", other)):
+            listed = (await site.http.get("/tasks", headers={"A2A-Version": "1.0"})).json()
+            history = [task["history"][0]["parts"] for task in listed["tasks"]]
+            assert history == [[{"text": name}]]
+        async with rpcs_to(f"neither.a2a.localhost:{port}", tables.V0_3) as rpcs:
+            status, _ = await rpcs.refusal("SendMessage", {"message": sent})
+            assert status == "UNIMPLEMENTED"
+        # Health is that of the process, at any host.
+        method = "/grpc.health.v1.Health/Check"
+        async with rpcs_to(place) as rpcs:
+            assert await rpcs.channel.unary_unary(method)(b"", timeout=60) == b"\x08\x01"
+
+
+async def test_no_host_is_offered_that_was_not_set_up(tmp_path: Path) -> None:
+    async with serving(echo()) as one, gateway(tmp_path, transport="jsonrpc,grpc") as gate:
+        await gate.register(one.url, name="One")
+        assert [version for _, version, _ in await offered(gate, "one")] == ["1.0"]

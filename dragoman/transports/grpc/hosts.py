@@ -1,0 +1,20 @@
+"""Hosts that lead to one of several agents: an rpc of 0.3 has neither a path nor a tenant to name
+it with, but it says which host it was sent to.
+"""
+
+import re
+
+# Kinds of paths that agents have: those of this process, and those of a gateway.
+_HOST = re.compile(r"([a-z0-9-]{1,63})\.(agents|a2a)\.([^:]+)(?::[0-9]+)?\Z", re.ASCII)
+
+
+def host_of(path: str, domain: str) -> str:
+    """Return the host of the agent at a path, `a2a/NAME`: `NAME.a2a.DOMAIN`."""
+    kind, _, name = path.partition("/")
+    return f"{name}.{kind}.{domain}"
+
+
+def path_at(authority: str, domain: str) -> str:
+    """Return the path of the agent that a host leads to, `/a2a/NAME`; empty: it leads to none."""
+    found = _HOST.match(authority.lower())
+    return f"/{found[2]}/{found[1]}" if found is not None and found[3] == domain.lower() else ""
