@@ -84,9 +84,10 @@ def draw(
     ]
     # An ended task stays as it is, however long its receivers take.
     shapes = _states(found, max(at for at, _ in found) if is_ended else end, place, used)
+    drawn = [one for _, one in found]
     for number, (at, one) in enumerate(found):
         lane = _LANE_OF.get(one["kind"], "attempts")
-        if lane == "state" or _is_drawn(found, number):
+        if lane == "state" or _says_again(drawn, number):
             continue
         begin, until = _span(found, number, end)
         took = (until - begin).total_seconds()
@@ -115,11 +116,11 @@ def draw(
 def told(transitions: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
     """Return the lines below the picture: without those that say again which agent has the task,
     and with its name."""
-    found = [(datetime.min, one) for one in transitions if one["kind"] not in _UNTOLD]
+    found = [one for one in transitions if one["kind"] not in _UNTOLD]
     return [
         {**one, "agent": names.get(one.get("agent", ""), one.get("agent", ""))}
-        for number, (_, one) in enumerate(found)
-        if not _is_drawn(found, number)
+        for number, one in enumerate(found)
+        if not _says_again(found, number)
     ]
 
 
@@ -172,13 +173,13 @@ def _ends_call(call: dict[str, Any], other: dict[str, Any]) -> bool:
     return other.get("state", "TASK_STATE_WORKING") not in _AT_WORK
 
 
-def _is_drawn(found: list[tuple[datetime, dict[str, Any]]], number: int) -> bool:
+def _says_again(found: list[dict[str, Any]], number: int) -> bool:
     """Tell whether a bar before says the same: that an agent has the task is recorded when it gets
     it, and again when it answers."""
-    one = found[number][1]
+    one = found[number]
     if one["kind"] != "forwarded":
         return False
-    for _, before in reversed(found[:number]):
+    for before in reversed(found[:number]):
         if before["kind"] == "forwarded":
             return before.get("agent") == one.get("agent")
         if _ends_call(one, before):
