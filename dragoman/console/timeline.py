@@ -32,7 +32,8 @@ _AT_WORK = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 # What may still be taken.
 PENDING = ("waiting", "failing")
 _PUSH_TONES = {"delivered": "good", "waiting": "quiet", "failing": "bad", "dead": "bad"}
-_UNSHOWN = ("trace", "scopes", "dropped")
+_UNTOLD = ("trace", "scopes")
+_UNSHOWN = (*_UNTOLD, "dropped")
 _TONES = {"attempts": "bad", "steps": "accent", "asks": "ask", "calls": "active"}
 
 
@@ -83,9 +84,10 @@ def draw(
     ]
     # An ended task stays as it is, however long its receivers take.
     shapes = _states(found, max(at for at, _ in found) if is_ended else end, place, used)
+    drawn = [one for _, one in found]
     for number, (at, one) in enumerate(found):
         lane = _LANE_OF.get(one["kind"], "attempts")
-        if lane == "state" or _is_drawn(found, number):
+        if lane == "state" or _says_again(drawn, number):
             continue
         begin, until = _span(found, number, end)
         took = (until - begin).total_seconds()
@@ -95,6 +97,8 @@ def draw(
         x = max(LABELS, place(begin))
         shape = Shape(used.index(lane), x, max(0.0, place(until) - x), _TONES[lane], text)
         shape.is_guess = not one.get("at")
+        if one["kind"] == "turn":
+            shape.tone = "quiet"
         shapes.append(shape)
     shapes += _gaps(found, place, used)
     for at, one in sent:
@@ -107,6 +111,17 @@ def draw(
         (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
     ]
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
+
+
+def told(transitions: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the lines below the picture: without those that say again which agent has the task,
+    and with its name."""
+    found = [one for one in transitions if one["kind"] not in _UNTOLD]
+    return [
+        {**one, "agent": names.get(one.get("agent", ""), one.get("agent", ""))}
+        for number, one in enumerate(found)
+        if not _says_again(found, number)
+    ]
 
 
 def _sent(
@@ -158,13 +173,13 @@ def _ends_call(call: dict[str, Any], other: dict[str, Any]) -> bool:
     return other.get("state", "TASK_STATE_WORKING") not in _AT_WORK
 
 
-def _is_drawn(found: list[tuple[datetime, dict[str, Any]]], number: int) -> bool:
+def _says_again(found: list[dict[str, Any]], number: int) -> bool:
     """Tell whether a bar before says the same: that an agent has the task is recorded when it gets
     it, and again when it answers."""
-    one = found[number][1]
+    one = found[number]
     if one["kind"] != "forwarded":
         return False
-    for _, before in reversed(found[:number]):
+    for before in reversed(found[:number]):
         if before["kind"] == "forwarded":
             return before.get("agent") == one.get("agent")
         if _ends_call(one, before):
@@ -174,8 +189,8 @@ def _is_drawn(found: list[tuple[datetime, dict[str, Any]]], number: int) -> bool
 
 def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, Any]]]:
     """Return what is drawn with the time of each. What has none of its own lies between its
-    neighbours: spread evenly there, but a takeover right before the next thing that was done, and
-    a call of another agent right after the one before."""
+    neighbours: spread evenly there, but a takeover and an answer right before the next thing that
+    was done, and a call of another agent right after the one before."""
     drawn = [one for one in transitions if one["kind"] not in _UNSHOWN]
     known = [read_instant(one.get("at", "")) for one in drawn]
     found: list[tuple[datetime, dict[str, Any]]] = []
@@ -186,7 +201,7 @@ def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, 
             rest = list(takewhile(lambda later: later is None, known[place:]))
             after = next((later for later in known[place:] if later), before)
             # The last of some steps was done when the next thing was.
-            shares = {"attempt": 1.0, "forwarded": 0.0, "step": 1 / len(rest)}
+            shares = {"attempt": 1.0, "message": 1.0, "forwarded": 0.0, "step": 1 / len(rest)}
             share = shares.get(one["kind"], 1 / (len(rest) + 1))
             at = before + max(after - before, timedelta()) * share
         if at is not None:

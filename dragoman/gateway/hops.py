@@ -29,10 +29,13 @@ MOST_TASKS = 32
 # Bytes of one body, and of all of a task.
 LARGEST = 32 * 1024
 MOST = 128 * 1024
+# What a piece takes beside its own bytes.
+_PIECE = 128
 _MOST_HEADERS = 50
 _LONGEST_TEXT = 1024
 # A shorter text may be part of any word.
 _SHORTEST_SECRET = 6
+_NONE = msgspec.Raw(b"null")
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -45,13 +48,14 @@ class Hop(msgspec.Struct, rename="camel"):
     method: str
     url: str
     request_headers: dict[str, str]
-    # JSON, or a text where it is something else; null: there was none.
-    request: Any = None
+    # JSON, or a text where it is something else; null: there was none. Kept as it is written: its
+    # values would take twenty times as much.
+    request: msgspec.Raw = _NONE
     # 0: no answer came.
     status: int = 0
     headers: dict[str, str] = {}
     # The body, or each event of a stream.
-    answers: list[Any] = []
+    answers: list[msgspec.Raw] = []
     # Why it failed on the way.
     failure: str = ""
     # Milliseconds until the last of the answer.
@@ -74,6 +78,8 @@ class _Kept:
         self.hops: list[Hop] = []
         self.size = 0
         self.is_cut = False
+        # Its task may go on for long: what was forgotten does not grow.
+        self.is_forgotten = False
 
 
 class HopLog:
@@ -93,7 +99,7 @@ class HopLog:
         self._kept[scope, task_id] = kept
         kept.at = self._now()
         while len(self._kept) > MOST_TASKS:
-            del self._kept[next(iter(self._kept))]
+            self._kept.pop(next(iter(self._kept))).is_forgotten = True
         return _Recorder(kept, self._now, agent_id, secrets)
 
     def of(
@@ -110,7 +116,7 @@ class HopLog:
     def _forget(self) -> None:
         before = self._now() - KEPT
         for key in [key for key, kept in self._kept.items() if kept.at < before]:
-            del self._kept[key]
+            self._kept.pop(key).is_forgotten = True
 
 
 class _Recorder:
@@ -129,8 +135,12 @@ class _Recorder:
 
     def __call__(self, seen: Exchanged) -> None:
         """Keep one piece of an exchange."""
+        if self._kept.is_forgotten:
+            return
         self._kept.at = self._now()
         if seen.kind == "request":
+            # A number is used again, once its request is over.
+            self._open.pop(seen.request, None)
             self._learn(_hidden_values(seen.headers))
             hop = Hop(
                 at=stamp(time.time_ns() // 1000),
@@ -143,7 +153,7 @@ class _Recorder:
             if self._fits(len(hop.url) + _size(hop.request_headers)):
                 self._open[seen.request] = hop
                 self._kept.hops.append(hop)
-                hop.request = self._body(seen.body)
+                hop.request = self._body(seen.body) or _NONE
             return
         hop = self._open.get(seen.request)
         if hop is None:
@@ -156,9 +166,10 @@ class _Recorder:
         elif seen.kind == "failure":
             hop.failure = self._text(seen.text)[:_LONGEST_TEXT]
         elif (shown := self._body(seen.body)) is not None:
-            hop.answers = [*hop.answers, shown]
+            hop.answers.append(shown)
 
     def _fits(self, size: int) -> bool:
+        size += _PIECE
         if self._kept.size + size > MOST:
             self._kept.is_cut = True
             return False
@@ -187,15 +198,17 @@ class _Recorder:
             for name, value in list(headers.items())[:_MOST_HEADERS]
         }
 
-    def _body(self, body: bytes) -> Any:
-        """Return a body as it may be kept; None: there is nothing to keep."""
-        if not body:
+    def _body(self, body: bytes) -> msgspec.Raw | None:
+        """Return a body as it may be kept, as JSON; None: there is nothing to keep."""
+        if not body or self._kept.is_cut:
             return None
+        kept = msgspec.Raw(msgspec.json.encode(self._shown(body)))
+        return kept if self._fits(len(kept)) else None
+
+    def _shown(self, body: bytes) -> Any:
         if len(body) > LARGEST:
             # Cut, it could end within a secret.
             return f"{len(body):,} bytes: too long to be kept"
-        if not self._fits(len(body)):
-            return None
         try:
             return self._renamed(hidden_value(msgspec.json.decode(body), self._text))
         except (msgspec.DecodeError, RecursionError):

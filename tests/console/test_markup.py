@@ -10,7 +10,7 @@ from dragoman.console.content import conversation, from_events
 from dragoman.console.dialect_views import grpc_view
 from dragoman.console.markup import difference, json_text, line, markdown, size, ticked, visible
 from dragoman.console.rendering import seconds, setting, short
-from dragoman.console.timeline import draw
+from dragoman.console.timeline import draw, told
 from tests.console.payloads import PAYLOADS
 
 
@@ -136,6 +136,18 @@ def test_steps_and_calls_without_times_last_as_long_as_their_neighbours_say() ->
     assert call.width == pytest.approx(one.width + two.width)  # pyright: ignore[reportUnknownMemberType]  # pytest's own
     assert one.x + one.width == pytest.approx(two.x)  # pyright: ignore[reportUnknownMemberType]  # pytest's own
     assert one.is_guess and two.is_guess
+
+
+def test_the_lines_of_a_timeline_name_an_agent_once() -> None:
+    found = [
+        {"kind": "trace", "position": 1},
+        {"kind": "forwarded", "agent": "7f", "position": 2},
+        {"kind": "forwarded", "agent": "7f", "position": 3},
+        {"kind": "forwarded", "agent": "8a", "position": 4},
+        {"kind": "status", "state": "TASK_STATE_COMPLETED", "position": 5},
+    ]
+    shown = [(one["position"], one["agent"]) for one in told(found, {"7f": "weather"})]
+    assert shown == [(2, "weather"), (4, "8a"), (5, "")]
 
 
 def test_a_task_without_times_has_no_timeline() -> None:

@@ -2,13 +2,16 @@
 
 import base64
 import json
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from harness.waiting import eventually
 
-from dragoman.client.pending_request import Exchanged
+from dragoman.client.pending_request import Exchanged, Observer
 from dragoman.gateway import hops
 from dragoman.gateway.hops import HopLog
 from dragoman.gateway.registry.registration import Secret
@@ -120,6 +123,11 @@ def event(body: bytes, number: int = 1) -> Exchanged:
     return Exchanged("event", "POST", "", body=body, request=number)
 
 
+def shown(log: HopLog, task_id: str = "t") -> list[dict[str, Any]]:
+    """Return what is read of a task's hops."""
+    return msgspec.json.decode(msgspec.json.encode(log.of(SCOPE, task_id).hops))
+
+
 def test_answers_go_with_their_requests() -> None:
     log = HopLog()
     keep = log.observer(SCOPE, "t", "a", ())
@@ -128,10 +136,23 @@ def test_answers_go_with_their_requests() -> None:
     keep(event(b'{"of":1}', 1))
     keep(event(b'{"of":2}', 2))
     keep(event(b'{"of":1}', 1))
-    first, second = log.of(SCOPE, "t").hops
-    assert (first.request, first.answers) == ({"n": 1}, [{"of": 1}, {"of": 1}])
-    assert (second.request, second.answers) == ({"n": 2}, [{"of": 2}])
-    assert first.url == "http://agent.example/a2a"
+    first, second = shown(log)
+    assert (first["request"], first["answers"]) == ({"n": 1}, [{"of": 1}, {"of": 1}])
+    assert (second["request"], second["answers"]) == ({"n": 2}, [{"of": 2}])
+    assert first["url"] == "http://agent.example/a2a"
+
+
+def test_the_answer_to_a_request_that_is_not_kept_goes_to_no_other() -> None:
+    log = HopLog()
+    keep = log.observer(SCOPE, "t", "a", ())
+    keep(request(b"1", 1))
+    keep(request(b"2", 2, server="x" * 1000))
+    while not log.of(SCOPE, "t").is_cut:
+        keep(event(b'"%s"' % (b"x" * 1000), 2))
+    # The number of a request that is over.
+    keep(request(b"3", 1, server="x" * 1000))
+    keep(Exchanged("answer", "POST", "", status=500, request=1))
+    assert [one["status"] for one in shown(log)] == [0, 0]
 
 
 def test_what_was_hidden_of_a_request_is_hidden_of_its_answer() -> None:
@@ -144,12 +165,11 @@ def test_what_was_hidden_of_a_request_is_hidden_of_its_answer() -> None:
     for text in (pair, "opensesame", "crumbs-2", "in/the address", "in%2Fthe%20address"):
         keep(event(json.dumps({"said": f"<{text}>", text: [text]}).encode()))
         keep(event(f"plain {text}".encode()))
-    (hop,) = log.of(SCOPE, "t").hops
-    assert hop.headers == {"x-session": "<redacted>", "content-type": "application/json"}
-    shown = json.dumps(hop.answers)
-    assert len(hop.answers) == 10
+    (hop,) = shown(log)
+    assert hop["headers"] == {"x-session": "<redacted>", "content-type": "application/json"}
+    assert len(hop["answers"]) == 10
     for text in ("opensesame", "crumbs", "the address", "the%20address", pair):
-        assert text not in shown
+        assert text not in json.dumps(hop["answers"])
 
 
 def test_what_is_not_text_is_told_by_its_size() -> None:
@@ -158,9 +178,9 @@ def test_what_is_not_text_is_told_by_its_size() -> None:
     keep(request(b"\x0a\x05token"))
     keep(event(b"\xff\xfe"))
     keep(event(b"x" * (hops.LARGEST + 1)))
-    (hop,) = log.of(SCOPE, "t").hops
-    assert hop.request == "7 bytes: not text"
-    assert hop.answers == ["2 bytes: not text", "32,769 bytes: too long to be kept"]
+    (hop,) = shown(log)
+    assert hop["request"] == "7 bytes: not text"
+    assert hop["answers"] == ["2 bytes: not text", "32,769 bytes: too long to be kept"]
 
 
 def test_it_is_bounded_in_tasks_in_bytes_and_in_time() -> None:
@@ -170,15 +190,51 @@ def test_it_is_bounded_in_tasks_in_bytes_and_in_time() -> None:
     keep(request())
     for _ in range(2 * hops.MOST // 1000):
         keep(event(b'"%s"' % (b"x" * 1000)))
-    kept = log.of(SCOPE, "t")
-    assert kept.is_cut
-    assert len(json.dumps(kept.hops[0].answers)) <= hops.MOST + 1000
+    assert log.of(SCOPE, "t").is_cut
+    assert len(json.dumps(shown(log)[0]["answers"])) <= hops.MOST + 1000
     for number in range(hops.MOST_TASKS):
         log.observer(SCOPE, f"t{number}", "a", ())
     assert not log.of(SCOPE, "t").is_here
     assert log.of(SCOPE, "t0").is_here
     now = hops.KEPT + 1
     assert not log.of(SCOPE, "t0").is_here
+
+
+def memory_of(keep: Observer, pieces: Iterable[Exchanged]) -> int:
+    """Return the bytes that are held after all pieces were seen."""
+    tracemalloc.start()
+    for piece in pieces:
+        keep(piece)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held
+
+
+@pytest.mark.parametrize(
+    "body", [b"x" * (hops.LARGEST + 1), b"[" + b"[]," * 10_000 + b"1]"], ids=["long", "many values"]
+)
+def test_an_agent_cannot_have_more_kept_than_the_bound(body: bytes) -> None:
+    log = HopLog()
+    keep = log.observer(SCOPE, "t", "a", ())
+    keep(request())
+    held = memory_of(keep, (event(body) for _ in range(hops.MOST // 100)))
+    assert log.of(SCOPE, "t").is_cut
+    assert held < 2 * hops.MOST
+
+
+@pytest.mark.parametrize("reason", ["others", "age"])
+def test_what_was_forgotten_does_not_grow(reason: str) -> None:
+    now = 0.0
+    log = HopLog(lambda: now)
+    keep = log.observer(SCOPE, "t", "a", ())
+    keep(request())
+    if reason == "age":
+        now = hops.KEPT + 1
+    else:
+        for number in range(hops.MOST_TASKS):
+            log.observer(SCOPE, f"t{number}", "a", ())
+    assert not log.of(SCOPE, "t").is_here
+    assert memory_of(keep, (event(b'"%s"' % (b"x" * 1000)) for _ in range(100))) < 10_000
 
 
 def test_an_agent_of_another_owner_is_left_out() -> None:

@@ -176,7 +176,7 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
     shown = [shown_event(one, view) for one in events]
     return {
         **task,
-        "calls": await visit.api.gateway("GET", f"{path}/hops") if context["can_act"] else None,
+        "calls": await _calls(visit, path) if context["can_act"] else None,
         "view": view.name,
         "curl": view.curl(visit.origin, task),
         "earlier": bool(events) and events[0]["position"] > 1,
@@ -184,6 +184,17 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
             {**one, "line": _line(one["event"])} for one in shown if one["shown"] is not None
         ],
     }
+
+
+async def _calls(visit: Visit, path: str) -> dict[str, Any] | None:
+    """Return what the gateway and the agent said to each other; None: the task is another
+    caller's, of which an operator sees the stream alone."""
+    try:
+        return await visit.api.gateway("GET", f"{path}/hops")
+    except ApiFailed as error:
+        if error.status != 404:
+            raise
+        return None
 
 
 def _line(event: Any) -> str:

@@ -82,7 +82,7 @@ async def _store(visit: Visit) -> Found:
     store = await visit.api.get("/store")
     if not store["isAlmostFull"]:
         return []
-    text = f"The store is almost full: {store['freeBytes'] / 1e6:,.0f} MB are left beside it"
+    text = f"The store is almost full: {store['freeBytes'] / 1e6:,.0f} MB are free on its disk"
     return [Attention("bad", "bar", text, "/system", "Make room, or keep less")]
 
 
@@ -176,6 +176,9 @@ def _failing(agents: list[dict[str, Any]]) -> Found:
         if one["failed"] and one["failed"] * 5 >= one["ended"]:
             text = f"{one['name']} failed {one['failed']:g} of {one['ended']:g} tasks"
             to = link("/tasks", agent=one["name"], state="TASK_STATE_FAILED")
+            if one.get("is_registered"):
+                # Its tasks are the gateway's in the list of all.
+                to = f"/agents/{one['name']}"
             found.append(Attention("bad", "cross", text, to, "See why"))
     return _cut(found, "/tasks?state=TASK_STATE_FAILED", "agents fail")
 

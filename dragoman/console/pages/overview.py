@@ -27,7 +27,8 @@ async def show(visit: Visit) -> Answer:
     samples = (await visit.api.get("/samples"))["items"]
     inbox = (await visit.api.get("/inbox"))["items"]
     latest = await visit.api.get("/tasks", limit=8)
-    agents = _agents(samples)
+    names = await tasks.agent_names(visit) if visit.me.get("hasRegistry") else {}
+    agents = _agents(samples, names)
     top = await visit.api.get("/top")
     context: dict[str, Any] = {
         "top": [(name, await top_rows(visit, top, kind)) for name, kind in _TOP],
@@ -93,8 +94,9 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
     ]
 
 
-def _agents(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what each agent did in the time of the samples."""
+def _agents(samples: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+    """Return what each agent did in the time of the samples. Those behind the gateway are in
+    `names`, by their ids; one that this process serves too is told once, with all its tasks."""
     found: dict[str, dict[str, Any]] = {}
     for sample in samples:
         for name, one in sample.get("agents", {}).items():
@@ -105,4 +107,7 @@ def _agents(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 into[figure] += one[figure]
             into["p50"] = one["p50"] or into["p50"]
             into["p99"] = max(into["p99"], one["p99"] or 0)
+    for id in [id for id in found if id in names]:
+        one = found.pop(id)
+        found.setdefault(names[id], {**one, "name": names[id], "is_registered": True})
     return sorted(found.values(), key=lambda one: (-one["failed"], -one["started"], one["name"]))

@@ -106,9 +106,11 @@ async def timeline_view(visit: Visit) -> Answer:
         is_cut = True
     context |= {
         "drawing": timeline.draw(found, pushes, is_ended=context["task"]["isEnded"]),
-        "transitions": found,
+        "transitions": timeline.told(
+            found, await agent_names(visit) if visit.me.get("hasRegistry") else {}
+        ),
         "pushes": [{**one, "text": timeline.push_line(one)} for one in pushes],
-        "is_cut": is_cut,
+        "cut_after": len(found) if is_cut else 0,
     }
     live = ["task_head", "timeline"]
     is_over = context["task"]["isEnded"] and not any(
