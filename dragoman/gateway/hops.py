@@ -35,7 +35,6 @@ _MOST_HEADERS = 50
 _LONGEST_TEXT = 1024
 # A shorter text may be part of any word.
 _SHORTEST_SECRET = 6
-_NONE = msgspec.Raw(b"null")
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -50,7 +49,7 @@ class Hop(msgspec.Struct, rename="camel"):
     request_headers: dict[str, str]
     # JSON, or a text where it is something else; null: there was none. Kept as it is written: its
     # values would take twenty times as much.
-    request: msgspec.Raw = _NONE
+    request: msgspec.Raw | None = None
     # 0: no answer came.
     status: int = 0
     headers: dict[str, str] = {}
@@ -153,7 +152,7 @@ class _Recorder:
             if self._fits(len(hop.url) + _size(hop.request_headers)):
                 self._open[seen.request] = hop
                 self._kept.hops.append(hop)
-                hop.request = self._body(seen.body) or _NONE
+                hop.request = self._body(seen.body)
             return
         hop = self._open.get(seen.request)
         if hop is None:
