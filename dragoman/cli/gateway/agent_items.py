@@ -83,7 +83,7 @@ def described(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell_unpaid(run: Invocation, items: Sequence[dict[str, Any]]) -> None:
-    """Say why no caller paid: calls of one's own agents cost nothing, whatever their price."""
+    """Say why no caller paid: calls of an owner's own agents cost nothing, whatever their price."""
     own = [item["name"] for item in items if item.get("isMine") and _is_priced(item.get("price"))]
     if own and not run.out.is_json:
         run.out.note(

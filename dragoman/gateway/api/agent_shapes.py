@@ -185,7 +185,7 @@ class AgentPreview(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as it would be registered."""
 
     agent: AgentRecord
-    # The names of one's own agents at the same address.
+    # The names of the caller's agents at the same address.
     same_address: list[str]
     # Whether another agent has its name: it would get a number after it.
     is_name_taken: bool

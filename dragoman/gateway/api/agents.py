@@ -112,7 +112,7 @@ async def get_agent(ask: Ask) -> AgentRecord:
     summary="Find agents by text, skill, tags, trust, price and status, the most trusted first",
 )
 async def list_agents(ask: Ask) -> Agents:
-    """Read one's own agents and those of others that are online."""
+    """Read your own agents and those of others that are online."""
     query: AgentQuery = ask.query
     search = Search(
         text=query.text,
@@ -136,7 +136,7 @@ async def list_agents(ask: Ask) -> Agents:
 
 @ENDPOINTS.add("PATCH", "/api/v1/agents/{id}", scope="agents:write", body=AgentChange, errors=_OWN)
 async def update_agent(ask: Ask) -> AgentRecord:
-    """Change an agent of one's own."""
+    """Change an agent of yours."""
     body: AgentChange = ask.body
     _check_default(ask, body.is_default is True)
     named = [body.endpoint, *(body.replicas or ()), *(body.origins or ())]
@@ -150,7 +150,7 @@ async def update_agent(ask: Ask) -> AgentRecord:
 
 @ENDPOINTS.add("DELETE", "/api/v1/agents/{id}", scope="agents:write", status=204, errors=_OWN)
 async def remove_agent(ask: Ask) -> None:
-    """Remove an agent of one's own."""
+    """Remove an agent of yours."""
     registry = ask.gateway.registry
     agent = registry.get(ask.path["id"])
     good = await keys.good_keys(ask, agent) if agent is not None else ()
@@ -168,7 +168,7 @@ async def remove_agent(ask: Ask) -> None:
     errors=_OWN,
 )
 async def heartbeat(ask: Ask) -> AgentRecord:
-    """Report that an agent of one's own is there."""
+    """Report that an agent of yours is there."""
     body: Beat = ask.body
     metadata = None if body.metadata is UNSET else body.metadata
     agent = await ask.gateway.registry.heartbeat(
@@ -179,7 +179,7 @@ async def heartbeat(ask: Ask) -> AgentRecord:
 
 @ENDPOINTS.add("POST", "/api/v1/agents/{id}/probe", scope="agents:write", errors=_OWN)
 async def probe_agent(ask: Ask) -> AgentRecord:
-    """Find out whether an agent of one's own answers, and read its card again."""
+    """Find out whether an agent of yours answers, and read its card again."""
     agent = await ask.gateway.registry.probe(
         ask.path["id"], ask.principal, operator=is_operator(ask)
     )

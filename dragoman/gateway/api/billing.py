@@ -122,14 +122,14 @@ class WebhookRecord(msgspec.Struct, frozen=True):
 
 @ENDPOINTS.add("GET", "/api/v1/billing/balance", scope="billing")
 async def get_balance(ask: Ask) -> BalanceRecord:
-    """Read what one has."""
+    """Read your balance."""
     found = await ask.gateway.ledger.balance(ask.principal)
     return BalanceRecord(credit(found.total), credit(found.held), credit(found.available))
 
 
 @ENDPOINTS.add("GET", "/api/v1/billing/transactions", scope="billing", query=TransactionQuery)
 async def list_transactions(ask: Ask) -> Transactions:
-    """Read one's statement, the latest line first."""
+    """Read your statement, the latest line first."""
     query: TransactionQuery = ask.query
     kind = "" if query.type is msgspec.UNSET else query.type
     found = await ask.gateway.ledger.statement(

@@ -105,7 +105,7 @@ def note_ended(ask: Ask, keys: Sequence[AgentKeyRow]) -> None:
 
 @ENDPOINTS.add("POST", _PATH, scope="*", status=201, body=NewKey, errors=_OWN)
 async def create_key(ask: Ask) -> MadeKey:
-    """Make an API key for an agent of one's own; its text is shown only once."""
+    """Make an API key for an agent of yours; its text is shown only once."""
     body: NewKey = ask.body
     agent = visible_agent(ask)
     maker = ask.request.pass_
@@ -118,7 +118,7 @@ async def create_key(ask: Ask) -> MadeKey:
 
 @ENDPOINTS.add("GET", _PATH, scope="*", errors=_OWN)
 async def list_keys(ask: Ask) -> Keys:
-    """Read the API keys of an agent of one's own, without their texts."""
+    """Read the API keys of an agent of yours, without their texts."""
     found = await ask.gateway.keys.all(_own_agent(ask))
     return Keys([KeyRecord(**_fields(ask, key)) for key in found])
 

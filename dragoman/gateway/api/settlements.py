@@ -99,7 +99,7 @@ async def get_receipt(ask: Ask) -> Receipt:
     errors=("TASK_NOT_FOUND", "CONFLICT"),
 )
 async def accept_task(ask: Ask) -> AcceptRecord:
-    """Pay for a completed task of one's own that is in escrow."""
+    """Pay for a completed task of yours that is in escrow."""
     task_id = task_id_of(ask)
     with one_task(task_id):
         task = reference(task_id, ask.query.number)
@@ -128,7 +128,7 @@ async def get_escrow(ask: Ask) -> EscrowRecord:
 
 @ENDPOINTS.add("GET", "/api/v1/billing/escrow", scope="billing", query=Paged)
 async def list_escrows(ask: Ask) -> Escrows:
-    """Read which completed tasks of one's own, asked for or done, are in escrow."""
+    """Read which completed tasks of yours, asked for or done, are in escrow."""
     query: Paged = ask.query
     found, total = await ask.gateway.ledger.store.in_escrow(
         ask.principal, limit=query.limit, offset=query.offset

@@ -168,7 +168,7 @@ async def get_task(ask: Ask) -> TaskRecord:
 
 @ENDPOINTS.add("GET", "/api/v1/tasks/{id}/hops", scope="tasks:read", errors=("TASK_NOT_FOUND",))
 async def get_task_hops(ask: Ask) -> TaskHops:
-    """Read what was said to and by the agent for a task of one's own, sent with `recordHops`."""
+    """Read what was said to and by the agent for a task of yours, sent with `recordHops`."""
     task_id = task_id_of(ask)
     await reading_of(ask, task_id)
     sees_all = ask.gateway.may_know(ask.caller)
@@ -182,7 +182,7 @@ async def get_task_hops(ask: Ask) -> TaskHops:
 
 @ENDPOINTS.add("GET", "/api/v1/tasks", scope="tasks:read", query=TaskQuery)
 async def list_tasks(ask: Ask) -> Tasks:
-    """Read one's own tasks, newest first."""
+    """Read your own tasks, newest first."""
     query: TaskQuery = ask.query
     agent = ""
     if query.assigned_agent_id:

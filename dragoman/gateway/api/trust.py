@@ -147,7 +147,7 @@ async def get_trust_history(ask: Ask) -> History:
     errors=(*_MISSING, "CONFLICT"),
 )
 async def rate_agent(ask: Ask) -> FeedbackRecord:
-    """Rate a completed task of one's own, once."""
+    """Rate a completed task of yours, once."""
     agent = visible_agent(ask)
     body: Rating = ask.body
     trust = ask.gateway.trust
@@ -171,7 +171,7 @@ async def rate_agent(ask: Ask) -> FeedbackRecord:
     errors=(*_MISSING, "CONFLICT"),
 )
 async def dispute_task(ask: Ask) -> FeedbackRecord:
-    """Say that a task of one's own was not done."""
+    """Say that a task of yours was not done."""
     agent = visible_agent(ask)
     body: Dispute = ask.body
     trust = ask.gateway.trust

@@ -41,7 +41,7 @@ async def create_workflow(ask: Ask) -> Workflow:
 
 @ENDPOINTS.add("GET", "/api/v1/workflows", scope="workflows", query=WorkflowQuery)
 async def list_workflows(ask: Ask) -> WorkflowPage:
-    """Read one's own workflows, newest first."""
+    """Read your own workflows, newest first."""
     query: WorkflowQuery = ask.query
     found, total = await ask.gateway.workflows.page(
         ask.principal, limit=query.limit, offset=query.offset

@@ -127,7 +127,7 @@ async def start_rollout(ask: Ask) -> RolloutRecord:
 
 @ENDPOINTS.add("GET", "/api/v1/rollouts", query=RolloutQuery)
 async def list_rollouts(ask: Ask) -> RolloutPage:
-    """Read the rollouts of one's own agents, newest first; operators read all."""
+    """Read the rollouts of your agents, newest first; operators read all."""
     query: RolloutQuery = ask.query
     agent = ask.gateway.registry.get(query.agent_id) if query.agent_id else None
     rows, total = await ask.gateway.rollouts.page(

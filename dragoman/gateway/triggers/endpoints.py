@@ -91,7 +91,7 @@ async def create_trigger(ask: Ask) -> TriggerRecord:
 
 @ENDPOINTS.add("GET", "/api/v1/triggers", scope="triggers", query=TriggerQuery)
 async def list_triggers(ask: Ask) -> TriggerPage:
-    """Read one's own triggers, newest first; operators read all."""
+    """Read your own triggers, newest first; operators read all."""
     query: TriggerQuery = ask.query
     rows, total = await ask.gateway.triggers.page(
         viewer_of(ask), limit=query.limit, offset=query.offset
@@ -130,7 +130,7 @@ async def remove_trigger(ask: Ask) -> None:
     "POST", f"{_ONE}/run", scope="triggers", status=202, is_keyed=True, errors=("NOT_FOUND",)
 )
 async def run_trigger(ask: Ask) -> TriggeredTask:
-    """Begin a task of one's own trigger now, beside its schedule."""
+    """Begin a task of your trigger now, beside its schedule."""
     row = await ask.gateway.triggers.one(ask.path["id"], ask.principal)
     if row is None:
         raise _missing()
@@ -141,7 +141,7 @@ async def run_trigger(ask: Ask) -> TriggeredTask:
 
 @ENDPOINTS.add("POST", f"{_ONE}/secret", scope="triggers", errors=("NOT_FOUND",))
 async def replace_trigger_secret(ask: Ask) -> TriggerRecord:
-    """Give the webhook of one's own trigger another secret; the one before ends at once."""
+    """Give the webhook of your trigger another secret; the one before ends at once."""
     row = await ask.gateway.triggers.replace_secret(ask.path["id"], ask.principal)
     if row is None:
         raise _missing()
