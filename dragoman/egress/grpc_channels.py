@@ -169,19 +169,23 @@ class _OuterEnd(asyncio.Protocol):
     def __init__(self, live: "set[_OuterEnd]") -> None:
         self._live = live
         self._inner: asyncio.Transport | None = None
+        # What TLS hands over in the turn of its handshake.
+        self._early = b""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        # Until there is another end.
-        transport.pause_reading()
+        _pause_at_first(transport)
 
     def join(self, inner: asyncio.Transport) -> None:
         self._inner = inner
         self._live.add(self)
+        inner.write(self._early)
         self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._inner is not None and not self._inner.is_closing():
+        if self._inner is None:
+            self._early += data
+        elif not self._inner.is_closing():
             self._inner.write(data)
 
     def pause_writing(self) -> None:
@@ -206,12 +210,11 @@ class _InnerEnd(asyncio.Protocol):
     def __init__(self, channel: _Channel) -> None:
         self._channel = channel
         self._outer: _OuterEnd | None = None
-        self._unsent = bytearray()
         self._joining: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        transport.pause_reading()
+        _pause_at_first(transport)
         self._joining = asyncio.get_running_loop().create_task(self._join())
 
     async def _join(self) -> None:
@@ -244,6 +247,12 @@ class _InnerEnd(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._outer is not None:
             self._outer.transport.close()
+
+
+def _pause_at_first(transport: asyncio.Transport) -> None:
+    """Read nothing of a new connection until it has another end. Not at once: Python 3.11.2 begins
+    to read after `connection_made`, paused or not."""
+    asyncio.get_running_loop().call_soon(transport.pause_reading)
 
 
 class RpcResponse:
