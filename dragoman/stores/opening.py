@@ -60,12 +60,14 @@ def gateway_store_of(settings: Settings, sealing_of: SealingOf, rules: OrderRule
 
 
 def tool_store_of(settings: Settings, sealing_of: SealingOf) -> Store:
-    """Return the store of a command that writes for a moment: it makes no folder and no new file
-    where one was lost, and has the default lease."""
+    """Return the store of a command that writes for a moment: it refuses a path without a file, and
+    has the default lease."""
     if settings.is_postgres:
         return _database(settings, sealing_of)
     from dragoman.stores.sqlite import SQLiteStore
+    from dragoman.stores.sqlite.files.opening import check_present
 
+    check_present(settings.store_path())
     return SQLiteStore(settings.store_path(), sealing=sealing_of(settings))
 
 

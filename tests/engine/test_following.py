@@ -12,11 +12,9 @@ from dragoman.errors import (
     StoreUnavailable,
     UnsupportedOperation,
 )
-from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
-from dragoman.service import Call
 from dragoman.stores.interface import READ_BYTES
 from dragoman.stores.memory import MemoryStore
 from dragoman.testing.promises.samples import creation, write
@@ -64,7 +62,7 @@ async def test_resuming_at_any_position_gives_exactly_the_rest(house: House, sta
     task = await tell_story(house)
     assert state(task) is S.COMPLETED
     whole = await house.subscribe(task.id, 1).rest()
-    head = await house.store.head(house.engine._scope(Call(operation=ops.ListTasks())), task.id)
+    head = await house.store.head(house.scope, task.id)
     assert head is not None
     last = head.standing.last_seq
     assert whole.seqs[-1] == last > 40

@@ -6,9 +6,7 @@ import pytest
 from dragoman.errors import (
     InvalidParams,
 )
-from dragoman.model import operations as ops
 from dragoman.model.task import Task, TaskState
-from dragoman.service import Call
 from tests.engine.engines import House
 from tests.engine.stage import Stage
 
@@ -58,7 +56,7 @@ async def tell_part(house: House) -> Task:
 async def test_a_list_can_begin_at_a_time(house: House, stage: Stage) -> None:
     await house.start(stage.agent)
     task = await house.send("hi")
-    head = await house.store.head(house.engine._scope(Call(operation=ops.ListTasks())), task.id)
+    head = await house.store.head(house.scope, task.id)
     assert head is not None
     at = head.standing.status_at * 1000
     for since, count in ((at - 1, 1), (at, 1), (at + 1, 0), (at + 1000, 0)):

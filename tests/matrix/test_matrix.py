@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.dialects.operations import ROWS
-from dragoman.engine.engine import Engine
 from dragoman.model.identity import Scope
-from dragoman.service import Call
 from proof.access.bindings import BINDINGS, HOUSES, Answer
 from proof.access.callers import ORDER, RUNNER
 from proof.access.matrix import STATES, Scene, Thing, gather, operation, table
@@ -59,10 +57,10 @@ async def test_every_cell_is_answered_as_the_table_says(scene: Scene) -> None:
 async def test_a_server_that_forgets_whose_a_task_is_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def everybody(engine: Engine, call: Call) -> Scope:
+    def everybody(*_: object) -> Scope:
         return Scope("Tenancy", "acme", "everybody")
 
-    monkeypatch.setattr(Engine, "_scope", everybody)
+    monkeypatch.setattr(Scope, "of", everybody)
     async with scene_in(tmp_path, "GetTask", "DeleteTaskPushNotificationConfig") as (scene, _):
         _, wrong = await gather(scene)
     assert any("GetTask over REST 0.3 by stranger, finished" in one for one in wrong)

@@ -100,7 +100,7 @@ def test_an_address_that_others_reach_needs_callers_who_prove_who_they_are(tmp_p
     [
         ([], "one of the two"),
         (["-a", "x", "--gateway", "http://127.0.0.1:1"], "one of the two"),
-        (["--gateway", "nowhere"], "--gateway must be a URL"),
+        (["--gateway", "ftp://nowhere"], "--gateway must be a URL"),
         (["-a", "x.example", "-a", "y.example", "--bearer", "s3cr3t"], "for one agent"),
         (["-a", "x.example", "--listen", "127.0.0.1:0", "--store", "memory:"], "without effect"),
     ],

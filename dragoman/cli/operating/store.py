@@ -122,11 +122,8 @@ def migrate(run: Invocation, store: str | None) -> None:
 
     from dragoman.security.vault import vault_of
     from dragoman.stores.opening import tool_store_of
-    from dragoman.stores.sqlite.files.opening import check_present
 
     settings = kept_by(run, store)
-    if not settings.is_postgres:
-        check_present(settings.store_path())
 
     async def work() -> None:
         opened = tool_store_of(settings, vault_of)
