@@ -23,7 +23,9 @@ def release(folder: Path) -> tuple[Path, Path]:
     """Return a wheel and the sdist that it was made of, as every front end makes them."""
     sdist = built(ROOT, folder, "sdist")
     with tarfile.open(sdist) as file:
-        file.extractall(folder, filter="data")
+        # Python 3.11.2 has no filters, and later ones warn of archives without one.
+        file.extraction_filter = getattr(tarfile, "data_filter", None)
+        file.extractall(folder)
     return built(folder / sdist.name.removesuffix(".tar.gz"), folder, "wheel"), sdist
 
 
