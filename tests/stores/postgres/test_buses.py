@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.waiting import eventually, within
+from harness.waiting import eventually
 
 from dragoman.errors import ConfigError
 from dragoman.model.task import TaskState
