@@ -31,10 +31,12 @@ GOODPUT = 0.8
 SLOWER = 3.0
 DISTURBED = 1.5
 _ROUNDS = 8
-# Callers at the peak, who ask again once they are answered; and connections of the overload, each
-# with one request at a time unless all are busy.
+# Callers at the peak, who ask again once they are answered; and those of the overload, each with one
+# request at a time. They are so many that each asks again after 60 ms: callers that ask sooner are
+# refused after a delay, and then requests would wait for a free caller, and not for the server.
 _CALLERS = 64
-_CONNECTIONS = 1000
+_LEAST_CONNECTIONS = 1000
+_ASKS_AGAIN_AFTER = 0.060
 _WARMUP = 1.0
 # Seconds until a server has noticed, and has done what came before; not counted.
 _ONSET = 2.0
@@ -205,7 +207,8 @@ class _Overload:
         self.rates.append(rate)
         spent = self._server.process.processor_seconds()
         port = self._server.port
-        over = await open_loop(port, self._requests, rate, lasts, _CONNECTIONS, _ONSET)
+        connections = max(_LEAST_CONNECTIONS, int(rate * _ASKS_AGAIN_AFTER))
+        over = await open_loop(port, self._requests, rate, lasts, connections, _ONSET)
         spent = (self._server.process.processor_seconds() - spent) * lasts / (lasts + _ONSET)
         self.work_in_overload.append(spent * 1e6 / max(1, sum(over.answers.values())))
         self.overs.append(over)
