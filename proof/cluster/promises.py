@@ -95,7 +95,7 @@ class TestTwice(StorePromises):
         dead = store.worker
         await store._workers.vanish()
         async with asyncio.timeout(_NOTICED_WITHIN):
-            # The server notices when it next looks at the connection, and tells nobody.
+            # The server notices when it next looks at the connection, and tells no one.
             while await later.is_live(dead):
                 await later.renew()
         return later
@@ -127,10 +127,10 @@ class TestGatewayTwice(GatewayStorePromises):
         return later
 
 
-def keep(folder: Path) -> tuple[int, list[str]]:
-    """Run them; return how many there are and which were broken."""
+def keep(folder: Path, only: str = "") -> tuple[int, list[str]]:
+    """Run them, or only those of this name; return how many there are and which were broken."""
     report = folder / "promises.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only,
                f"--basetemp={folder / 'pytest'}", f"--junitxml={report}", __file__]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=_WITHIN, stdin=subprocess.DEVNULL
@@ -138,5 +138,5 @@ def keep(folder: Path) -> tuple[int, list[str]]:
     cases = list(xml.parse(report).iter("testcase")) if report.exists() else []
     broken = [case.get("name", "") for case in cases if list(case)]
     if not cases or (done.returncode and not broken):
-        broken.append(done.stdout[-500:])
+        broken.append((done.stdout + done.stderr)[-500:])
     return max(1, len(cases)), broken

@@ -31,9 +31,9 @@ GOODPUT = 0.8
 SLOWER = 3.0
 DISTURBED = 1.5
 _ROUNDS = 8
-# Callers at the peak, who ask again once they are answered; and those of the overload, each with one
-# request at a time. They are so many that each asks again after 60 ms: callers that ask sooner are
-# refused after a delay, and then requests would wait for a free caller, and not for the server.
+# Callers at the peak, who ask again once they are answered; and those of the overload, each with
+# one request at a time. They are so many that each asks again after 60 ms: callers that ask sooner
+# are refused after a delay, and requests would then wait for a free caller, not for the server.
 _CALLERS = 64
 _LEAST_CONNECTIONS = 1000
 _ASKS_AGAIN_AFTER = 0.060

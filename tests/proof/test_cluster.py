@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dragoman.errors import ConfigError
-from proof.cluster import cluster, neighbours
+from proof.cluster import cluster, neighbours, promises
 from proof.cluster.cable import Cable, to_port
 from proof.cluster.site import Site, attempts
 from proof.crash.checker import Verdict
@@ -220,3 +220,14 @@ async def test_replies_that_are_lost_and_a_replica_that_is_frozen_lose_nothing()
     shown = msgspec.json.decode(msgspec.json.encode(found))
     for key in ("acked", "lost", "doubled", "hanging", "gaps", "double_charges"):
         assert isinstance(shown[key], int), key
+
+
+def test_promises_are_run_with_every_group_submitted_twice(tmp_path: Path) -> None:
+    assert promises.keep(tmp_path, "test_a_transfer_is_made_once_and_covered") == (1, [])
+
+
+def test_promises_that_could_not_be_run_are_broken_and_say_why(tmp_path: Path) -> None:
+    ran, broken = promises.keep(tmp_path, "no promise has this name")
+
+    assert (ran, len(broken)) == (1, 1)
+    assert "Wrong expression" in broken[0]
