@@ -8,7 +8,6 @@ import importlib.util
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -113,6 +112,8 @@ def _from_file(path: Path) -> ModuleType:
 
 def _no_file(path: Path) -> ConfigError:
     """Return the error that names the file that was perhaps meant."""
+    from difflib import get_close_matches
+
     there = sorted(str(one) for one in path.parent.glob("*.py"))
     if near := get_close_matches(str(path), there, 1, 0.75):
         text = f"{path}: no such file; did you mean {near[0]}?"

@@ -15,8 +15,6 @@ from dragoman.http.request import HttpRequest
 from dragoman.security.jwt.code_flow import CodeFlow, SignInAttempt, SignInFailed
 from dragoman.server.site import Site
 
-BEGIN = "/login/issuer"
-BACK = "/login/callback"
 # Seconds that a person has at the issuer.
 _LASTS = 600
 _KIND = b"sign-in at an issuer"

@@ -66,7 +66,7 @@ class LivePages:
         key: str,
     ) -> None:
         """Answer a request by the parts of its page that change from now on."""
-        stream = sse.SseStream(request.send, request.receive)
+        stream = request.sse_stream()
         streams.add(stream, request.pass_)
         request.is_answered = True
         page = self._join(key, api, draw)

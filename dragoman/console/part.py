@@ -11,20 +11,22 @@ import hashlib
 import importlib.util
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from dragoman.console import live, signing_in
 from dragoman.console.api import ApiFailed, VisitorApi
-from dragoman.console.issuer_login import BACK, BEGIN, IssuerLogin
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
-from dragoman.security.jwt.code_flow import SignInFailed
 from dragoman.server.site import AppPart, Site
 from dragoman.server.store_marks import ended_sessions
+
+if TYPE_CHECKING:
+    # Loads what dials out: only where people sign in at an issuer.
+    from dragoman.console.issuer_login import IssuerLogin
 
 logger = logging.getLogger("dragoman")
 
@@ -59,10 +61,7 @@ class ConsolePart(AppPart):
             return
         self._site = site
         self._sessions = Sessions(lambda: site.store.secret, ended_sessions(site.store))
-        self._issuer: IssuerLogin | None = None
-        security = site.settings.security
-        if "oidc" in site.settings.ways() and security.oidc_client_id:
-            self._issuer = IssuerLogin(site, self._sessions)
+        self._issuer = _issuer_login(site, self._sessions)
         self._is_loaded = False
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
@@ -110,7 +109,7 @@ class ConsolePart(AppPart):
             await request.refuse_verb("GET, HEAD")
 
     async def _visit(self, request: HttpRequest, below: str) -> None:
-        if self._issuer is not None and below in (BEGIN, BACK):
+        if self._issuer is not None and below in (signing_in.BEGIN, signing_in.BACK):
             await self._sign_in_at(self._issuer, request, below)
             return
         session = await self._sessions.read(request) or self._begin_session(request)
@@ -326,13 +325,15 @@ class ConsolePart(AppPart):
         self._begin_session(request, *found)
         await self._send_redirect(request, signing_in.safe_target(target, _base(request)))
 
-    async def _sign_in_at(self, issuer: IssuerLogin, request: HttpRequest, below: str) -> None:
+    async def _sign_in_at(self, issuer: "IssuerLogin", request: HttpRequest, below: str) -> None:
         """Send a browser to the issuer, or take what it brings back from there."""
+        from dragoman.security.jwt.code_flow import SignInFailed
+
         query = _query(request)
         try:
-            if below == BEGIN:
+            if below == signing_in.BEGIN:
                 origin = self._site.settings.cards.public_url.rstrip("/") or _origin(request)
-                back = f"{origin}{_base(request)}{BACK}"
+                back = f"{origin}{_base(request)}{signing_in.BACK}"
                 place = await issuer.begin(request, back, query.get("next", ""))
                 await self._send_redirect(request, place)
                 return
@@ -391,6 +392,15 @@ class ConsolePart(AppPart):
         await self.live.follow(
             request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
         )
+
+
+def _issuer_login(site: Site, sessions: Sessions) -> "IssuerLogin | None":
+    """Return what signs people in at the issuer of the settings; None: they name no client."""
+    if "oidc" not in site.settings.ways() or not site.settings.security.oidc_client_id:
+        return None
+    from dragoman.console.issuer_login import IssuerLogin
+
+    return IssuerLogin(site, sessions)
 
 
 def _load_pages() -> None:

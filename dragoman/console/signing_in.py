@@ -5,6 +5,9 @@ from dragoman.console.sessions import MAX_CREDENTIAL_BYTES
 from dragoman.http.request import HttpRequest
 from dragoman.server.site import Site
 
+# The paths of a sign-in at an issuer.
+BEGIN = "/login/issuer"
+BACK = "/login/callback"
 WRONG = "This is neither a token nor a key that is valid here."
 
 

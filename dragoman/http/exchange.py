@@ -118,6 +118,8 @@ class Exchange(msgspec.Struct, eq=False):
     disconnected: bool = False
     # Set when there is something to receive, one for each that waits; None: none did so far.
     _waiting: list[asyncio.Future[None]] | None = None
+    # Called once, when the caller is gone before it has its answer.
+    _when_gone: Callable[[], None] | None = None
     response_started: bool = False
     response_complete: bool = False
     # Whether the answer is chunked, once that is known.
@@ -149,6 +151,19 @@ class Exchange(msgspec.Struct, eq=False):
         """The caller is gone, or is treated as if it were."""
         self.disconnected = True
         self.wake()
+        told, self._when_gone = self._when_gone, None
+        if told is not None:
+            told()
+
+    def watch(self, when_gone: Callable[[], None]) -> None:
+        """Have a function called once, when the caller is gone before it has its answer. A task
+        that receives takes a kilobyte more, and every open stream has to know."""
+        if self.disconnected:
+            when_gone()
+            return
+        self._when_gone = when_gone
+        # A caller that is not read from is not seen to leave.
+        self.flow.resume_reading()
 
     @property
     def _is_over(self) -> bool:
@@ -309,5 +324,7 @@ class Exchange(msgspec.Struct, eq=False):
 
     def _complete(self) -> None:
         self.response_complete = True
+        # It may hold what holds this exchange.
+        self._when_gone = None
         self.wake()
         self._on_response()

@@ -176,6 +176,11 @@ class HttpRequest(msgspec.Struct, eq=False):
         other.watched = RequestObservation()
         return self._answer_known(other)
 
+    def sse_stream(self) -> sse.SseStream:
+        """Return an answer that is a stream of events, not open yet."""
+        watch = None if self._exchange is None else self._exchange.watch
+        return sse.SseStream(self.send, self.receive, watch)
+
     def reconsider(self) -> None:
         """Forget why others with the same head were let in: it is judged like the first."""
         self.pass_ = self.verdict = None

@@ -19,7 +19,7 @@ class StreamedAnswer:
     """Writes an answer as server-sent events."""
 
     def __init__(self, request: HttpRequest, answer: ChatAnswer, encoder: AnswerEncoder) -> None:
-        self.stream = sse.SseStream(request.send, request.receive)
+        self.stream = request.sse_stream()
         self._request = request
         self._answer = answer
         self._encoder = encoder

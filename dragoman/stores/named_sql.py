@@ -2,13 +2,14 @@
 
 import functools
 import re
-from importlib import resources
+from importlib import import_module
+from pathlib import Path
 
 
 @functools.cache
 def named(package: str, file: str) -> dict[str, str]:
     """Return the statements of a file, each after a line `-- name: NAME`."""
-    text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    text = (_folder(package) / file).read_text(encoding="utf-8")
     blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
     return dict(zip(blocks[1::2], (block.strip() for block in blocks[2::2]), strict=True))
 
@@ -16,9 +17,12 @@ def named(package: str, file: str) -> dict[str, str]:
 @functools.cache
 def migrations(package: str) -> tuple[tuple[int, str], ...]:
     """Return the scripts of a package's folder `migrations` in order, each with its number."""
-    folder = resources.files(package).joinpath("migrations")
-    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    scripts = sorted((_folder(package) / "migrations").glob("*.sql"))
     return tuple(
-        (int(name.split("_")[0]), folder.joinpath(name).read_text(encoding="utf-8"))
-        for name in scripts
+        (int(script.name.split("_")[0]), script.read_text(encoding="utf-8")) for script in scripts
     )
+
+
+def _folder(package: str) -> Path:
+    # Not importlib.resources: it loads zipfile and more, and our files are never in an archive.
+    return Path(import_module(package).__path__[0])

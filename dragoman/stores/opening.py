@@ -1,6 +1,6 @@
 """Which store the settings ask for: the one place that picks an implementation.
 
-SQLite is loaded only where a file is asked for, and what a gateway keeps only for a gateway.
+Each store is loaded only where it is asked for, and what a gateway keeps only for a gateway.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 from dragoman.config import Settings
 from dragoman.errors import ConfigError
 from dragoman.stores.interface import Sealing, Store
-from dragoman.stores.interface.effects import OrderRules
-from dragoman.stores.interface.gateway import GatewayStore
-from dragoman.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from dragoman.stores.interface.effects import OrderRules
+    from dragoman.stores.interface.gateway import GatewayStore
     from dragoman.stores.postgres import Addresses
     from dragoman.stores.sqlite import SQLiteStore
     from dragoman.stores.sqlite.store import TaskOrderWrites
@@ -26,6 +25,8 @@ SealingOf = Callable[[Settings], Sealing]
 def store_of(settings: Settings, sealing_of: SealingOf) -> Store:
     """Return the store of agents, not open yet."""
     if settings.stores.location == "memory:":
+        from dragoman.stores.memory import MemoryStore
+
         return MemoryStore()
     if settings.is_postgres:
         return _database(
@@ -36,7 +37,9 @@ def store_of(settings: Settings, sealing_of: SealingOf) -> Store:
     return _file(SQLiteStore, settings, sealing_of)
 
 
-def gateway_store_of(settings: Settings, sealing_of: SealingOf, rules: OrderRules) -> GatewayStore:
+def gateway_store_of(
+    settings: Settings, sealing_of: SealingOf, rules: "OrderRules"
+) -> "GatewayStore":
     """Return the store of a gateway, not open yet: tasks, registry and ledger in one file."""
     if settings.stores.location == "memory:":
         raise ConfigError("store: a gateway keeps agents and a ledger; name a file for them")

@@ -126,14 +126,9 @@ cpu = Gauge("process_cpu_seconds_total", "Processor time used.", kind="counter")
 
 @functools.cache
 def release() -> str:
-    """Return the installed release."""
-    # Slow to import: loaded on first use, not at start.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("dragoman")
-    except PackageNotFoundError:
-        return "unknown"
+    """Return the release that runs."""
+    # The package was loaded before any module of it. What pip wrote of it is slow to read.
+    return str(vars(sys.modules[__name__.partition(".")[0]])["__version__"])
 
 
 def _build() -> Mapping[Labels, float]:

@@ -17,6 +17,8 @@ HEADERS = (
 
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
+# Is given what to call when the reader leaves.
+Watch = Callable[[Callable[[], None]], None]
 
 
 def frame(data: bytes, seq: int | None = None) -> bytes:
@@ -42,9 +44,28 @@ def on_single_lines(data: bytes) -> bytes:
 class SseStream:
     """One open response that is written bit by bit."""
 
-    def __init__(self, send: Send, receive: Receive) -> None:
+    # Thousands may be open.
+    __slots__ = (
+        "_comment",
+        "_is_open",
+        "_is_sending",
+        "_receive",
+        "_send",
+        "_task",
+        "_watch",
+        "_watch_reader",
+        "is_closed",
+        "is_left",
+        "written_at",
+    )
+
+    def __init__(self, send: Send, receive: Receive, watch: Watch | None = None) -> None:
+        """`watch` has a function called when the reader leaves; without it a task waits for that,
+        as ASGI tells it."""
         self._send = send
         self._receive = receive
+        self._watch_reader = watch
+        self._is_open = False
         self._task = asyncio.current_task()
         self._watch: asyncio.Task[None] | None = None
         self._comment: asyncio.Task[None] | None = None
@@ -57,7 +78,11 @@ class SseStream:
     async def open(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Send the head of the response and watch for the reader's leaving."""
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
+        self._is_open = True
+        if self._watch_reader is not None:
+            self._watch_reader(self._leave)
+        else:
+            self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
 
     async def write(self, data: bytes) -> None:
         """Write and wait until the reader has taken enough of it."""
@@ -81,7 +106,7 @@ class SseStream:
 
         It is not awaited: a reader that stalls must not delay the comments of others.
         """
-        if self._is_sending or self._watch is None or self.written_at > quiet_since:
+        if self._is_sending or not self._is_open or self.written_at > quiet_since:
             return
         if self._comment is None or self._comment.done():
             self._comment = asyncio.get_running_loop().create_task(self._write_comment())
@@ -100,6 +125,9 @@ class SseStream:
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         self.is_left = True
         self.stop()
 

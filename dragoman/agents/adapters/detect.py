@@ -6,7 +6,6 @@ only object of a framework. Functions and classes are served only if they are na
 
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -100,6 +99,8 @@ def agent_in(module: ModuleType, attribute: str, target: str) -> Agent:
     if attribute:
         found = getattr(module, attribute, _MISSING)
         if found is _MISSING:
+            from difflib import get_close_matches
+
             there = _candidates(module)
             near = get_close_matches(attribute, there, 1) or there[:1]
             raise ConfigError(

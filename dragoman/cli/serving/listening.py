@@ -1,7 +1,6 @@
 """What everything that listens has in common: its options, and the record that says it is ready."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dragoman.config import Settings
     from dragoman.server.app import App
     from dragoman.server.process.run import Ready
+    from dragoman.server.site import AppPart
 
 # What many type instead of --listen.
 HOST_PORT = (
@@ -200,9 +200,16 @@ def with_parts(make: "Callable[..., App]") -> "Callable[..., App]":
     """Return what makes an app, with the console and the API of chat programs beside what it
     serves; the settings say whether each is."""
     from dragoman.console.part import ConsolePart
-    from dragoman.openai.part import OpenAIPart
 
-    return partial(make, parts=[ConsolePart(), OpenAIPart()])
+    def make_with(*agents: "Agent", settings: "Settings", **more: Any) -> "App":
+        parts: list[AppPart] = [ConsolePart()]
+        if settings.server.openai:
+            from dragoman.openai.part import OpenAIPart
+
+            parts.append(OpenAIPart())
+        return make(*agents, settings=settings, parts=parts, **more)
+
+    return make_with
 
 
 def console_of(ready: "Ready", settings: "Settings") -> dict[str, str]:

@@ -5,7 +5,6 @@ cursor. Colours and glyphs are for terminals alone; `NO_COLOR` and `TERM=dumb` t
 """
 
 import os
-import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -59,6 +58,9 @@ class Screen(NamedTuple):
         if not is_terminal_out():
             return cls()
         is_dumb = os.environ.get("TERM") == "dumb"
+        # Slow to load, and not needed by what is no terminal.
+        import shutil
+
         encoding = (sys.stdout.encoding or "").lower().replace("-", "")
         return cls(
             max(20, shutil.get_terminal_size((WIDTH, 24)).columns),

@@ -48,7 +48,7 @@ async def follow(ask: Ask) -> None:
     request = ask.request
     if request.room is not None:
         await request.room.open_stream()
-    stream = sse.SseStream(request.send, request.receive)
+    stream = request.sse_stream()
     ask.streams.add(stream, request.pass_)
     frames = _frames(ask)
     try:

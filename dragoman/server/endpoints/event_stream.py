@@ -124,6 +124,9 @@ class EventStreams:
 class SseWriter:
     """Writes events as server-sent ones."""
 
+    # Thousands may be open.
+    __slots__ = ("_dialect", "_failed", "_frame", "_headers", "_request", "stream")
+
     def __init__(
         self,
         request: HttpRequest,
@@ -133,7 +136,7 @@ class SseWriter:
         failed: Callable[[A2AError, str], bytes],
     ) -> None:
         """`failed` writes an error after the first event, given the task of the stream."""
-        self.stream = sse.SseStream(request.send, request.receive)
+        self.stream = request.sse_stream()
         self._request = request
         self._dialect = dialect
         self._headers = headers

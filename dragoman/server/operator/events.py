@@ -198,7 +198,7 @@ async def serve_stream(ask: OperatorAsk, frames: AsyncGenerator[bytes]) -> None:
     request, streams = ask.request, ask.site.streams
     if request.room is not None:
         await request.room.open_stream()
-    stream = sse.SseStream(request.send, request.receive)
+    stream = request.sse_stream()
     streams.add(stream, request.pass_)
     try:
         request.watched.responded(200)

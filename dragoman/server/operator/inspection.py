@@ -10,7 +10,6 @@ from dragoman.errors import ConfigError, UnsupportedOperation
 from dragoman.push.request import origin
 from dragoman.server.operator.shapes import InspectedStore, StoreInspection, TrustRulesItem
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.stores import remote
 from dragoman.stores.interface import DeadLetter, Push
 
 ENDPOINTS = OperatorRows()
@@ -32,6 +31,9 @@ async def inspect_store(ask: OperatorAsk) -> InspectedStore:
     loop = asyncio.get_running_loop()
 
     def read() -> bytes:
+        # Loaded when an operator first looks into the store from elsewhere.
+        from dragoman.stores import remote
+
         found = remote.read(settings, body.read, body.arguments)
         return remote.encode(_shown(found) if body.read.startswith("health.") else found)
 

@@ -144,15 +144,28 @@ def _use_wal(connection: apsw.Connection) -> list[Row]:
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the file to the present schema, one transaction per step."""
+    """Bring the file to the present schema: a new one at once, others one transaction per step."""
+    with transaction(connection):
+        if _version(connection) == 0:
+            for number, script in migrations():
+                _step(connection, number, script)
     for number, script in migrations():
-        with transaction(connection):
-            # Looked up within: another process may be at the same step.
-            ((done,),) = run(connection, "PRAGMA user_version")
-            if number > done:
-                run(connection, script)
-                set_pragma(connection, "application_id", APPLICATION_ID)
-                set_pragma(connection, "user_version", number)
+        # Looked up before it waits for others' writes, and within: another process may be at the
+        # same step.
+        if number > _version(connection):
+            with transaction(connection):
+                if number > _version(connection):
+                    _step(connection, number, script)
+
+
+def _version(connection: apsw.Connection) -> int:
+    return run(connection, "PRAGMA user_version")[0][0]
+
+
+def _step(connection: apsw.Connection, number: int, script: str) -> None:
+    run(connection, script)
+    set_pragma(connection, "application_id", APPLICATION_ID)
+    set_pragma(connection, "user_version", number)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ character. A search finds a task if each of its words begins one of the task's.
 """
 
 import asyncio
+import functools
 import re
 import time
 import unicodedata
@@ -18,7 +19,6 @@ from dragoman.stores.interface import LATEST, Store, Survey, TaskRow, TaskWords
 
 # Han, kana and Hangul.
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
 # Characters of a text that are looked at, words of a task, and characters of a word.
 _CHARACTERS = 20_000
 _WORDS = 1000
@@ -32,10 +32,16 @@ _SECONDS = 0.5
 _PROCESSOR = 0.05
 
 
+@functools.cache
+def _word() -> re.Pattern[str]:
+    # Made when a task is first indexed or searched: it takes longer than any other of ours.
+    return re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
+
+
 def words_of(text: str) -> list[str]:
     """Return the words of a text, each once."""
     small = unicodedata.normalize("NFKC", text[:_CHARACTERS]).casefold()
-    return list(dict.fromkeys(word[:_LENGTH] for word in _WORD.findall(small)))[:_WORDS]
+    return list(dict.fromkeys(word[:_LENGTH] for word in _word().findall(small)))[:_WORDS]
 
 
 def has_words(texts: TaskTexts, words: Sequence[str]) -> bool:
