@@ -347,6 +347,31 @@ async def curl(client: httpx.AsyncClient, command: str) -> httpx.Response:
     return await client.request(verb, address, headers=headers, content=body)
 
 
+def _prose(document: Path) -> str:
+    """Return what a person wrote: neither code nor tables nor what is generated."""
+    text = document.read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```", "```", text, flags=re.DOTALL)
+    text = re.sub(r"<!-- begin (\S+) -->.*?<!-- end \1 -->", "<!-- -->", text, flags=re.DOTALL)
+    return "\n".join(
+        line for line in text.splitlines() if not line.startswith(("|", ":::", "    "))
+    )
+
+
+# Its text is generated: the runs of all proofs were on one machine.
+@pytest.mark.parametrize(
+    "document", [one for one in PRESENT if one.name != "proof.md"], ids=lambda d: d.name
+)
+def test_no_page_says_a_thing_twice(document: Path) -> None:
+    """As a merge of two versions of one passage leaves it."""
+    prose = _prose(document)
+    words = prose.split()
+    runs = [" ".join(words[at : at + 9]) for at in range(len(words) - 8)]
+    assert len(runs) == len(set(runs)), [run for run in set(runs) if runs.count(run) > 1]
+    whole = re.sub(r"```.*?```", "```", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    unkept = re.findall(r"^(?!#).*:\n+#.*$|^(?![|#]).*:\n[A-Z].*$", whole, flags=re.MULTILINE)
+    assert not unkept, "what ends with a colon is followed by what it announces"
+
+
 def test_the_readme_is_short_enough_to_read() -> None:
     assert len(README.splitlines()) < 130
 

@@ -59,8 +59,8 @@ def load_module(module_name: str, target: str) -> ModuleType:
         return _from_name(module_name, target)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{target}: it imports {error.name}, but there is no module named {error.name}; "
-            "install it beside dragoman",
+            f"{author_place(error) or target}: it imports {error.name}, but there is no module "
+            f"named {error.name}; install it beside dragoman",
             remedy=f"pip install {error.name}",
         ) from None
     except SyntaxError as error:

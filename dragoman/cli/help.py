@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 # The global options that a short help names.
 _EVERYDAY = ("agent-card", "output", "timeout", "debug")
+# Global options that say what one command does; its short help explains them among its own.
+_EXPLAINED = {
+    "send": ("agent-card", "stream", "async", "task-id", "context-id"),
+    "chat": ("agent-card", "task-id", "context-id"),
+    "task get": ("agent-card", "wait"),
+    "task list": ("agent-card", "context-id"),
+}
 # More options than this are not read: a short help explains the everyday ones and names the rest.
 _MOST = 30
 # fmt: off
@@ -69,12 +76,16 @@ def write_help(
     shared: list[Option] = []
     rest: list[str] = []
     parameters = subject.get_params(ctx)
+    path = ctx.command_path.partition(" ")[2]
+    explained = () if is_full else _EXPLAINED.get(path, ())
     is_long = not is_full and sum(_is_own(one) for one in parameters) > _MOST
     for parameter in parameters:
         if isinstance(parameter, Option) and parameter.hidden:
             continue
         if isinstance(parameter, Option) and parameter.row is not None:
             shared.append(parameter)
+            if parameter.row.name in explained:
+                own.append((parameter.shown, parameter.row.help))
         elif isinstance(parameter, Option) and is_long and _USUAL.isdisjoint(parameter.opts):
             rest.append(parameter.opts[0])
         elif isinstance(parameter, Option):
@@ -93,7 +104,8 @@ def write_help(
         _section(formatter, "Global options", rows)
     elif shared:
         with formatter.section("Global options"):
-            formatter.write_text(_in_one_line(shared, ctx.command_path))
+            left = [one for one in shared if one.row and one.row.name not in explained]
+            formatter.write_text(_in_one_line(left, ctx.command_path))
         in_force = [f"{one.opts[-1]} {text}" for one in shared if (text := _chosen(one, settings))]
         _section(formatter, "In force here", [(line, "") for line in in_force])
     if settings.problems:

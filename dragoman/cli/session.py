@@ -120,9 +120,10 @@ class Session:
                 self.out.note("Resume", resume(self.run, state))
             follow = command(self.run, "task", "subscribe", task.id, "--until", "terminal")
             self.out.note("Hint", follow)
-            if any(request.handoff is not None for request in open_requests(task.status)):
-                # Typed there it goes out encrypted.
-                self.out.note("Hint", command(self.run, "inbox", "answer", task.id))
+        # What is typed there is asked for field by field, and a credential goes out encrypted.
+        requests = open_requests(task.status) if state.is_interrupted else ()
+        if any(one.handoff is not None or one.kind == "form" for one in requests):
+            self.out.note("Hint", command(self.run, "inbox", "answer", task.id))
 
 
 def talk(

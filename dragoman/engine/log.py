@@ -546,14 +546,19 @@ class TaskLog(msgspec.Struct, eq=False):
         if before is None:
             self.number = number
             self._next_fence = 1
-            figures.tasks_started.add(self.agent)
+            figures.tasks_started.add(self.scope.agent)
         self.fence = self._next_fence
         self._keep_at_hand(batch)
         state = standing.state
         if state.is_resting:
             if state.is_terminal:
                 figures.tasks_ended.add(self.agent, state.word)
-            if activity.on and (before is None or before.status_at != standing.status_at):
+            # Two statuses may be of one millisecond.
+            if activity.on and (
+                before is None
+                or before.state is not state
+                or before.status_at != standing.status_at
+            ):
                 activity.rested(self.agent, self.task_id, state, standing.status_at)
             if self._resting:
                 self._tell_resting(standing.last_seq, snapshot)

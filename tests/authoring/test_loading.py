@@ -65,7 +65,7 @@ def test_a_file_with_neighbours_and_two_agents(here: Path) -> None:
         ("./folder", "neither a file nor a module"),
         ("", "neither a file nor a module"),
         (":agent", "neither a file nor a module"),
-        ("needs_more.py", "no module named nobody_has_this"),
+        ("needs_more.py", "needs_more.py, line 1: it imports nobody_has_this"),
         ("needs_more", "no module named nobody_has_this"),
         ("broken.py", "broken.py, line 2"),
     ],

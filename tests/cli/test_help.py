@@ -54,6 +54,19 @@ def test_help_shows_the_values_that_hold_and_their_source(tmp_path: Path) -> Non
     assert "Wait until the task ends or asks something. $A2ACLI_WAIT. [default: false]" in other
 
 
+def test_short_help_explains_the_global_options_that_say_what_a_command_does(
+    tmp_path: Path,
+) -> None:
+    own, _, shared = inside("send", "--help", cwd=tmp_path).stdout.partition("Global options")
+    for option in ("-a, --agent-card", "--stream", "--async", "--task-id", "--context-id"):
+        assert f"  {option} " in own and option not in shared
+    whole = inside("send", "--help", "--all", cwd=tmp_path).stdout.partition("Global options")[2]
+    assert "--stream" in whole, "all of them stand together there"
+    assert "--wait" in inside("task", "get", "--help", cwd=tmp_path).stdout
+    here = inside("send", "--help", cwd=tmp_path, env={"A2ACLI_AGENT_CARD": "localhost:7"}).stdout
+    assert "--agent-card localhost:7" in here.partition("In force here")[2]
+
+
 def test_help_survives_a_broken_file_and_shows_no_secret(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A2ACLI_OUTPUT=nonsense\nA2ACLI_BEARER=hunter22\n")
     shown = inside("send", "--help", cwd=tmp_path)

@@ -223,7 +223,9 @@ class Delivery:
             continues=continues,
         )
         relay.signs = LifeSigns()
-        worker.log.agent = agent_id
+        # The log and the metrics show it, and they have names instead of ids.
+        agent = self._context.router.get(agent_id)
+        worker.log.agent = worker.log.scope.agent if agent is None else agent.name
         worker.forward(relay.forwarded)
 
     def _start_over(self, agent_id: str, url: str, why: str = "") -> None:

@@ -232,6 +232,18 @@ def test_the_inbox_of_an_agent_that_is_called(tmp_path: Path) -> None:
         assert "nothing of this id waits" in again.stderr
 
 
+def test_a_task_that_waits_for_a_form_names_the_command_that_asks_field_by_field(
+    tmp_path: Path,
+) -> None:
+    with served(tmp_path) as child:
+        ref = f"{child.url}/agents/deploys"
+        choice = inside("send", "-a", ref, "--skill", "pick", "x", cwd=tmp_path)
+        assert "Hint:" not in choice.stderr, "a reply in words will do"
+        task = choice.stdout.partition("Task: ")[2].split()[0]
+        form = inside("send", "-a", ref, "--task-id", task, "north", cwd=tmp_path)
+        assert f"Hint: dragoman inbox answer -a {ref} {task}" in form.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "result"),
     [
