@@ -55,7 +55,9 @@ export function startLive(after) {
   const parts = [...document.querySelectorAll("[data-live]")];
   const seen = new Map(parts.map((part) => [part.id, part.dataset.live]));
   const late = new Map();
+  // One stream at a time: another is opened after a pause, or when the page is looked at again.
   let source;
+  let pause;
 
   const take = ({ id, html }) => {
     const part = document.getElementById(id);
@@ -67,7 +69,12 @@ export function startLive(after) {
     late.delete(id);
     replace(part, html, after);
   };
+  const close = () => {
+    clearTimeout(pause);
+    source?.close();
+  };
   const open = () => {
+    close();
     const query = new URLSearchParams({ page, seen: [...seen].map((pair) => pair.join(":")).join(",") });
     source = new EventSource(`${document.body.dataset.base}/live?${query}`);
     source.addEventListener("open", () => document.body.classList.remove("is-stale"));
@@ -79,8 +86,8 @@ export function startLive(after) {
     });
     source.addEventListener("error", () => {
       document.body.classList.add("is-stale");
-      source.close();
-      setTimeout(open, 1000 + Math.random() * 1000);
+      close();
+      pause = setTimeout(open, 1000 + Math.random() * 1000);
     });
   };
   const finish = () => late.forEach((html, id) => take({ id, html }));
@@ -88,10 +95,10 @@ export function startLive(after) {
   document.addEventListener("selectionchange", () => { if (late.size) setTimeout(finish, 300); });
   // A page that is not looked at needs no news.
   document.addEventListener("visibilitychange", () => {
-    source.close();
+    close();
     if (!document.hidden) open();
   });
-  addEventListener("pagehide", () => source.close());
+  addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted) open(); });
   open();
 }
