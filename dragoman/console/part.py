@@ -348,6 +348,8 @@ class ConsolePart(AppPart):
 
     async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
         await self._sessions.end(session)
+        # Pages of this session may be open in other tabs.
+        self.live.ask_again()
         request.extra = [*request.extra, self._sessions.forget(request)]
         await self._redirect(request, "/login")
 
@@ -389,7 +391,14 @@ class ConsolePart(AppPart):
         who = hashlib.blake2b(session.value.encode(), digest_size=16).hexdigest()
         key = f"{who} {visit.me.get('owner')} {below}?{text}"
         await self.live.follow(
-            request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
+            request,
+            self._site.streams,
+            visit.api,
+            fragments,
+            query.get("seen", ""),
+            key,
+            # Pages are shared by credential, and another session of it may go on.
+            lambda: self._sessions.holds(session),
         )
 
 

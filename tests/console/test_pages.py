@@ -110,6 +110,30 @@ async def test_a_question_appears_on_its_tasks_page_and_is_answered_there(
         await expect(page.locator("h1 + *, .actions .state").first).to_contain_text("completed")
 
 
+async def test_a_page_has_one_stream_however_often_it_is_cut_and_looked_at(
+    browser: Browser, site: Site
+) -> None:
+    streams = """const Plain = EventSource;
+        window.streams = [];
+        window.EventSource = class extends Plain {
+          constructor(address) { super(address); window.streams.push(this); }
+        };"""
+    cut = ["error: Failed to load resource: net::ERR_FAILED"]
+    async with looking(browser, site.url, allowed=cut) as page:
+        await page.clock.install()
+        await page.add_init_script(streams)
+        await page.route("**/console/live?*", lambda route: route.abort())
+        await page.goto("/console/tasks")
+        await expect(page.locator("body.is-stale")).to_have_count(1)
+        await page.unroute_all()
+        # A person comes back to it before it is connected again.
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(page.locator("body.is-stale")).to_have_count(0)
+        await page.clock.run_for(5000)
+        states = "window.streams.filter((one) => one.readyState !== EventSource.CLOSED).length"
+        assert await page.evaluate(states) == 1
+
+
 async def test_what_is_typed_stays_while_the_page_changes(browser: Browser, site: Site) -> None:
     async with looking(browser, site.url) as page:
         task = await sent(site, "ask", "the Porto train")
@@ -155,6 +179,21 @@ async def test_everything_is_done_by_the_keyboard(browser: Browser, site: Site) 
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/tasks?text=one")
         await expect(page.locator("[data-row]")).to_have_count(1)
+
+
+async def test_ids_and_commands_are_copied_by_the_keyboard(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        task = await sent(site, "plan", "one")
+        await page.goto(f"/console/tasks/{task}/raw?as=1.0")
+        for copied, text in ((".facts .id", task), ("pre.command", "GetTask")):
+            one = page.locator(copied).first
+            # As the Tab key does: what takes no focus is not reached.
+            await one.focus()
+            await expect(one).to_be_focused()
+            await page.keyboard.press("Enter")
+            await expect(one).to_have_attribute("title", "Copied")
+            assert text in await page.evaluate("navigator.clipboard.readText()")
 
 
 async def focused(page: Page) -> str:

@@ -72,7 +72,7 @@ async def _told(visit: Visit, events: int) -> dict[str, Any]:
     """Return the task; of a long one what its first and its last events tell."""
     if events <= LONG:
         return (await state_of(visit))["task"]
-    return content.from_events(await told_events(visit, events))
+    return content.from_events(content.keyed(await told_events(visit, events)))
 
 
 async def told_events(visit: Visit, upto: int) -> list[dict[str, Any]]:
@@ -232,8 +232,13 @@ async def _long_past(visit: Visit, since: int, at: int) -> tuple[dict[str, Any],
 
 async def file(visit: Visit) -> Answer:
     """Give a file of the task to keep, or a picture to look at."""
-    task = (await state_of(visit))["task"]
-    return content.file(task, visit.params["key"], is_shown="show" in visit.query)
+    key, is_shown = visit.params["key"], "show" in visit.query
+    if position := content.event_of(key):
+        path = f"/tasks/{quote(visit.params['id'], safe='')}/events"
+        items = (await visit.api.get(path, after=position - 1, limit=1))["items"]
+        event = items[0]["event"] if items and items[0]["position"] == position else {}
+        return content.file(event, key, is_shown=is_shown)
+    return content.file((await state_of(visit))["task"], key, is_shown=is_shown)
 
 
 # What can be done
