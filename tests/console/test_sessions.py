@@ -6,11 +6,13 @@ from pathlib import Path
 import httpx
 import pytest
 from harness.commands import invoke
+from harness.serving import message
 from harness.waiting import eventually
 
 from dragoman import Agent
 from tests.console.sites import Visitor, console
 
+_ALICE = "alice-token-0123456789abc"
 TOKENS = """
 [operator]
 token = "operator-token-0123456789"
@@ -243,6 +245,21 @@ async def test_a_caller_sees_its_own_and_no_page_of_operators(tokens: str) -> No
 
 
 # Forms
+
+
+async def test_where_one_signs_in_commands_take_the_credential_from_a_variable(
+    tokens: str,
+) -> None:
+    async with console(echo(), auth_tokens=tokens) as site:
+        visitor = Visitor(site.http)
+        await visitor.sign_in(_ALICE)
+        headers = {"Authorization": f"Bearer {_ALICE}"}
+        task = await site.call("SendMessage", {"message": message("hello")}, headers=headers)
+        path = f"/console/tasks/{task['task']['id']}/raw"
+        for shape in ("stored", "1.0", "1.0-rest", "0.3", "0.2"):
+            page = (await visitor.get(f"{path}?as={shape}")).text
+            assert "curl -H &#34;authorization: Bearer $TOKEN&#34; " in page, shape
+            assert _ALICE not in page
 
 
 async def test_a_form_without_its_token_does_nothing() -> None:
