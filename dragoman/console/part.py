@@ -19,7 +19,7 @@ from dragoman.console.api import ApiFailed, VisitorApi
 from dragoman.console.issuer_login import BACK, BEGIN, IssuerLogin
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
-from dragoman.errors import A2AError
+from dragoman.errors import A2AError, StoreUnavailable
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
 from dragoman.security.jwt.code_flow import SignInFailed
@@ -46,6 +46,7 @@ _SAFE: Headers = [
 _FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FORM_FIELDS = 1000
+_STORE_AWAY = "The store cannot be reached at the moment: try again soon."
 _MISSING = b"The console needs its extra: pip install 'dragoman[console]'\n"
 
 
@@ -92,12 +93,18 @@ class ConsolePart(AppPart):
             # In a thread: it takes longer than any page, and no other request waits for it.
             await asyncio.to_thread(_load_pages)
             self._is_loaded = True
-        if request.verb in ("GET", "HEAD"):
-            await self._visit(request, below)
-        elif request.verb == "POST":
-            await self._submit(request, below)
-        else:
-            await request.refuse_verb("GET, HEAD, POST")
+        try:
+            if request.verb in ("GET", "HEAD"):
+                await self._visit(request, below)
+            elif request.verb == "POST":
+                await self._submit(request, below)
+            else:
+                await request.refuse_verb("GET, HEAD, POST")
+        except StoreUnavailable:
+            # Whether a session was ended is in the store. What a page shows, its API refuses.
+            if request.is_answered:
+                raise
+            await self._fail(request, None, 503, _STORE_AWAY)
 
     async def _send_to_docs(self, request: HttpRequest) -> None:
         """Answer the address at which people look for the description of an API."""
