@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from dragoman.console import live, signing_in
 from dragoman.console.api import ApiFailed, VisitorApi
+from dragoman.console.assets import send_asset
 from dragoman.console.issuer_login import BACK, BEGIN, IssuerLogin
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
@@ -43,7 +44,6 @@ _SAFE: Headers = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"private, no-store"),
 ]
-_FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FORM_FIELDS = 1000
 _STORE_AWAY = "The store cannot be reached at the moment: try again soon."
@@ -87,7 +87,7 @@ class ConsolePart(AppPart):
             return
         below = request.path.removeprefix(PATH).rstrip("/") or "/"
         if below.startswith("/static/"):
-            await _send_asset(request, below)
+            await send_asset(request, below)
             return
         if not self._is_loaded:
             # In a thread: it takes longer than any page, and no other request waits for it.
@@ -469,25 +469,6 @@ async def _send_file(request: HttpRequest, file: Download) -> None:
 
 def _length(body: bytes) -> tuple[bytes, bytes]:
     return b"content-length", b"%d" % len(body)
-
-
-async def _send_asset(request: HttpRequest, below: str) -> None:
-    from dragoman.console.assets import assets, digest
-
-    _, _, release, name = (below + "///").split("/", 3)
-    asset = assets().get(name.rstrip("/"))
-    if asset is None or request.verb not in ("GET", "HEAD"):
-        await request.respond(404, [(b"content-length", b"0")], b"")
-        return
-    headers: Headers = [(b"content-type", asset.kind), (b"vary", b"Accept-Encoding")]
-    if release == digest():
-        headers.append(_FOREVER)
-    body = asset.plain
-    if b"gzip" in request.headers.get(b"accept-encoding", b""):
-        body = asset.packed
-        headers.append((b"content-encoding", b"gzip"))
-    headers.append((b"content-length", b"%d" % len(body)))
-    await request.respond(200, headers, b"" if request.verb == "HEAD" else body)
 
 
 def _base(request: HttpRequest) -> str:
