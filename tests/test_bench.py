@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import gateway, postgres, readme, wakeups, wire
+from bench import console, gateway, postgres, readme, wakeups, wire
 from bench.__main__ import README
 from bench.calls import Calls, call
 from bench.measures import Bench, Plan, running, seed
@@ -157,3 +157,20 @@ def test_the_table_of_wake_ups_has_both_kinds_of_readers_and_what_was_missed() -
     assert "| notify | at another replica | 2 | 1.0 ms | 2.0 ms | 2.0 ms | 2.0 ms |" in page
     assert "notify: 500 events/s, 3 missed, load 0.5" in page
     assert found.document()["elsewhere"]["p99"] == 2.0
+
+
+def test_a_promise_of_the_console_that_is_missed_fails_its_bench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = console.PageAsked("/console")
+    assert page.missed(100.0, 60.0) == []
+    assert page.missed(101.0, 60.0) == ["101 ms, at most 100"]
+    assert console.PageAsked("/file", "", 0).missed(1000.0, 20_000.0) == []
+
+    async def free(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(console, "consoles", free)
+    monkeypatch.setattr(console, "_MOST_KB", 0)
+    assert console.main(["--tasks", "20", "--events", "20"]) == 1
+    assert "MISSED: overview: 2 KB, at most 0" in capsys.readouterr().out

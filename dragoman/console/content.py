@@ -19,8 +19,8 @@ _PICTURES = {
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-# Where a file is: in a message, an artifact or the status, and which part of it.
-_KEY = re.compile(r"(?P<list>[mas])(?P<at>[0-9]{0,6})\.(?P<part>[0-9]{1,6})")
+# Where a file is: in a message, an artifact, the status or an event, and which part of it.
+_KEY = re.compile(r"(?P<list>[mase])(?P<at>[0-9]{0,9})\.(?P<part>[0-9]{1,6})")
 # Messages of one task that are drawn at once: the last ones.
 MOST_SHOWN = 200
 
@@ -106,6 +106,34 @@ def from_events(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return task
 
 
+def keyed(items: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Return events whose files say in which of them they are: which part of the whole task a file
+    is cannot be told from some of its events."""
+    for item in items:
+        for at, part in enumerate(_event_parts(item["event"])):
+            if "raw" in part:
+                part["key"] = f"e{item['position']}.{at}"
+    return items
+
+
+def _event_parts(event: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of everything that an event brings."""
+    none: dict[str, Any] = {}
+    holders: list[dict[str, Any]] = [
+        *event.get("task", none).get("history", []),
+        event.get("messageAdded", none).get("message", none),
+        event.get("statusUpdate", none).get("status", none).get("message", none),
+        event.get("artifactUpdate", none).get("artifact", none),
+    ]
+    return [part for holder in holders for part in holder.get("parts", [])]
+
+
+def event_of(key: str) -> int:
+    """Return the position of the event that a file is in; 0: its key names none."""
+    found = _KEY.fullmatch(key)
+    return int(found["at"] or 0) if found is not None and found["list"] == "e" else 0
+
+
 def first_message(task: dict[str, Any]) -> dict[str, Any]:
     """Return what began a task; empty where its log does not say."""
     history: list[dict[str, Any]] = task.get("history", [])
@@ -154,7 +182,8 @@ def parts(found: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
         elif "url" in part:
             shown.append({"kind": "url", "url": part["url"], "is_web": _is_web(part["url"])})
         else:
-            shown.append({"kind": "file", "key": f"{key}.{at}", **_described(part)})
+            place = part.get("key", f"{key}.{at}")
+            shown.append({"kind": "file", "key": place, **_described(part)})
     _flush(shown, pieces)
     return shown
 
@@ -176,13 +205,14 @@ def _described(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def file(task: dict[str, Any], key: str, *, is_shown: bool) -> Download:
-    """Return a file of a task by its key; a picture may be shown. Raises `ApiFailed`."""
+def file(holder: dict[str, Any], key: str, *, is_shown: bool) -> Download:
+    """Return a file by its key, of a task or of the event that the key names; a picture may be
+    shown. Raises `ApiFailed`."""
     found = _KEY.fullmatch(key)
     if found is None:
         raise ApiFailed(404, "There is no such file.")
     try:
-        part = _holder(task, found["list"], int(found["at"] or 0))["parts"][int(found["part"])]
+        part = _parts(holder, found["list"], int(found["at"] or 0))[int(found["part"])]
     except (KeyError, IndexError):
         raise ApiFailed(404, "There is no such file.") from None
     if "raw" not in part:
@@ -193,10 +223,12 @@ def file(task: dict[str, Any], key: str, *, is_shown: bool) -> Download:
     return Download(name, picture or "application/octet-stream", body, is_shown=bool(picture))
 
 
-def _holder(task: dict[str, Any], name: str, at: int) -> dict[str, Any]:
+def _parts(holder: dict[str, Any], name: str, at: int) -> list[dict[str, Any]]:
+    if name == "e":
+        return _event_parts(holder)
     if name == "s":
-        return task["status"]["message"]
-    return task["history" if name == "m" else "artifacts"][at]
+        return holder["status"]["message"]["parts"]
+    return holder["history" if name == "m" else "artifacts"][at]["parts"]
 
 
 def _bytes(part: dict[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from dragoman.console.api import ApiFailed, VisitorApi
+from dragoman.errors import StoreUnavailable
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import HttpRequest
 from dragoman.transports import sse
@@ -27,6 +28,7 @@ logger = logging.getLogger("dragoman")
 
 Found = tuple[Sequence["Fragment"], float]
 Draw = Callable[[], Awaitable[Found]]
+MayRead = Callable[[], Awaitable[bool]]
 
 # Of the time of the loop, for all consoles together.
 _SHARE = 0.03
@@ -64,8 +66,10 @@ class LivePages:
         draw: Draw,
         seen: str,
         key: str,
+        may_read: MayRead,
     ) -> None:
-        """Answer a request by the parts of its page that change from now on."""
+        """Answer a request by the parts of its page that change from now on, for as long as its
+        reader may have them."""
         stream = request.sse_stream()
         streams.add(stream, request.pass_)
         request.is_answered = True
@@ -73,8 +77,8 @@ class LivePages:
         try:
             await stream.open([*sse.HEADERS, *request.extra])
             async with asyncio.timeout(_LASTS_SECONDS):
-                await page.send_to(stream, dict(_pairs(seen)))
-        except TimeoutError:
+                await page.send_to(stream, dict(_pairs(seen)), may_read)
+        except (TimeoutError, StoreUnavailable):
             # The reader comes back, and is then told what there is to tell.
             pass
         except asyncio.CancelledError:
@@ -88,6 +92,11 @@ class LivePages:
             if not stream.is_left:
                 with contextlib.suppress(OSError):
                     await stream.close()
+
+    def ask_again(self) -> None:
+        """Ask of every reader whether it may read on: somebody signed out."""
+        for page in self._pages.values():
+            page.wake()
 
     def _join(self, key: str, api: VisitorApi, draw: Draw) -> "_LivePage":
         page = self._pages.get(key)
@@ -127,10 +136,13 @@ class _LivePage:
         self.is_over = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def send_to(self, stream: sse.SseStream, seen: dict[str, str]) -> None:
-        """Send a reader the parts that it has not seen, until the page is drawn no more."""
+    async def send_to(self, stream: sse.SseStream, seen: dict[str, str], may_read: MayRead) -> None:
+        """Send a reader the parts that it has not seen, until the page is drawn no more or the
+        reader may not have it."""
         while True:
             news = self._news
+            if not await may_read():
+                return
             for part in self._parts:
                 if seen.get(part.id) != part.digest:
                     seen[part.id] = part.digest
@@ -138,6 +150,11 @@ class _LivePage:
             if self.is_over:
                 return
             await news.wait()
+
+    def wake(self) -> None:
+        """Have every reader look what there is."""
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def stop(self) -> None:
         """Draw it no more."""
@@ -176,8 +193,7 @@ class _LivePage:
         self._parts = [_Part(one.id, one.digest, _frame(one.id, one.html)) for one in fragments]
         self._pages.drawings += 1
         self._pages.draw_cost += (time.monotonic() - began - self._pages.draw_cost) / 16
-        self._news.set()
-        self._news = asyncio.Event()
+        self.wake()
         return every
 
 

@@ -20,6 +20,7 @@ _MAX_MARKDOWN = 32 * 1024
 _MAX_COLOURED = 48 * 1024
 _MAX_LINE = 500
 _MAX_DIFFED_LINES = 4000
+_MAX_DIFFED_LINE = 2000
 _TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "a"),
     *("ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6"),
@@ -40,13 +41,13 @@ def visible(text: str) -> str:
 
 
 def cut(text: str, most: int = MAX_SHOWN) -> tuple[str, int]:
-    """Return the beginning of a text, and how many characters are left out."""
-    return text[:most], max(0, len(text) - most)
+    """Return the beginning of a text as it is shown, and how many characters are left out."""
+    return visible(text[:most]), max(0, len(text) - most)
 
 
 def markdown(text: str) -> Markup:
     """Return a message as people read it."""
-    text, left = cut(visible(text))
+    text, left = cut(text)
     if len(text) > _MAX_MARKDOWN:
         shown = Markup('<pre class="plain">{}</pre>').format(text)
     else:
@@ -105,7 +106,7 @@ def pretty(value: Any, *, is_sorted: bool = False) -> str:
 
 def json_text(value: Any) -> Markup:
     """Return JSON with colours, as long as it is not too much."""
-    text, left = cut(visible(pretty(value)))
+    text, left = cut(pretty(value))
     more = Markup('<span class="cut">… {:,} more characters</span>').format(left) if left else ""
     if len(text) > _MAX_COLOURED or left:
         return Markup('<pre class="code" tabindex="0">{}{}</pre>').format(text, more)
@@ -135,10 +136,16 @@ def difference(before: Any, after: Any) -> Markup:
         return Markup('<p class="quiet">Nothing changed.</p>')
     kinds = {"+": "added", "-": "removed", "@": "place"}
     shown = [
-        f'<span class="{kinds.get(line[:1], "same")}">{html.escape(visible(line))}</span>'
+        f'<span class="{kinds.get(line[:1], "same")}">{html.escape(_shortened(line))}</span>'
         for line in lines
     ]
     return Markup('<pre class="code diff" tabindex="0">%s</pre>' % "\n".join(shown))  # noqa: UP031 - escaped
+
+
+def _shortened(line: str) -> str:
+    """Return a line of JSON that may be a whole file."""
+    text, left = cut(line, _MAX_DIFFED_LINE)
+    return f"{text} … {left:,} more characters" if left else text
 
 
 def size(count: int) -> str:

@@ -16,9 +16,10 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from dragoman.console import live, signing_in
 from dragoman.console.api import ApiFailed, VisitorApi
+from dragoman.console.assets import send_asset
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
-from dragoman.errors import A2AError
+from dragoman.errors import A2AError, StoreUnavailable
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
 from dragoman.server.site import AppPart, Site
@@ -45,9 +46,9 @@ _SAFE: Headers = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"private, no-store"),
 ]
-_FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FORM_FIELDS = 1000
+_STORE_AWAY = "The store cannot be reached at the moment: try again soon."
 _MISSING = b"The console needs its extra: pip install 'dragoman[console]'\n"
 
 
@@ -85,18 +86,24 @@ class ConsolePart(AppPart):
             return
         below = request.path.removeprefix(PATH).rstrip("/") or "/"
         if below.startswith("/static/"):
-            await _send_asset(request, below)
+            await send_asset(request, below)
             return
         if not self._is_loaded:
             # In a thread: it takes longer than any page, and no other request waits for it.
             await asyncio.to_thread(_load_pages)
             self._is_loaded = True
-        if request.verb in ("GET", "HEAD"):
-            await self._visit(request, below)
-        elif request.verb == "POST":
-            await self._submit(request, below)
-        else:
-            await request.refuse_verb("GET, HEAD, POST")
+        try:
+            if request.verb in ("GET", "HEAD"):
+                await self._visit(request, below)
+            elif request.verb == "POST":
+                await self._submit(request, below)
+            else:
+                await request.refuse_verb("GET, HEAD, POST")
+        except StoreUnavailable:
+            # Whether a session was ended is in the store. What a page shows, its API refuses.
+            if request.is_answered:
+                raise
+            await self._fail(request, None, 503, _STORE_AWAY)
 
     async def _send_to_docs(self, request: HttpRequest) -> None:
         """Answer the address at which people look for the description of an API."""
@@ -349,6 +356,8 @@ class ConsolePart(AppPart):
 
     async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
         await self._sessions.end(session)
+        # Pages of this session may be open in other tabs.
+        self.live.ask_again()
         request.extra = [*request.extra, self._sessions.forget(request)]
         await self._redirect(request, "/login")
 
@@ -390,7 +399,14 @@ class ConsolePart(AppPart):
         who = hashlib.blake2b(session.value.encode(), digest_size=16).hexdigest()
         key = f"{who} {visit.me.get('owner')} {below}?{text}"
         await self.live.follow(
-            request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
+            request,
+            self._site.streams,
+            visit.api,
+            fragments,
+            query.get("seen", ""),
+            key,
+            # Pages are shared by credential, and another session of it may go on.
+            lambda: self._sessions.holds(session),
         )
 
 
@@ -463,25 +479,6 @@ async def _send_file(request: HttpRequest, file: Download) -> None:
 
 def _length(body: bytes) -> tuple[bytes, bytes]:
     return b"content-length", b"%d" % len(body)
-
-
-async def _send_asset(request: HttpRequest, below: str) -> None:
-    from dragoman.console.assets import assets, digest
-
-    _, _, release, name = (below + "///").split("/", 3)
-    asset = assets().get(name.rstrip("/"))
-    if asset is None or request.verb not in ("GET", "HEAD"):
-        await request.respond(404, [(b"content-length", b"0")], b"")
-        return
-    headers: Headers = [(b"content-type", asset.kind), (b"vary", b"Accept-Encoding")]
-    if release == digest():
-        headers.append(_FOREVER)
-    body = asset.plain
-    if b"gzip" in request.headers.get(b"accept-encoding", b""):
-        body = asset.packed
-        headers.append((b"content-encoding", b"gzip"))
-    headers.append((b"content-length", b"%d" % len(body)))
-    await request.respond(200, headers, b"" if request.verb == "HEAD" else body)
 
 
 def _base(request: HttpRequest) -> str:

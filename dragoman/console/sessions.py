@@ -69,11 +69,14 @@ class Sessions:
         """Return the session of a request; None: there is none, or it holds no more."""
         sealed = read_cookie(request, cookie_name(request))
         session = self._unsealed(sealed) if sealed else None
-        if session is None or not 0 <= self._now() - session.made_at < LASTS_SECONDS:
-            return None
+        return session if session is not None and await self.holds(session) else None
+
+    async def holds(self, session: VisitorSession) -> bool:
+        """Tell whether a session has neither been ended nor outlived its time."""
+        if not 0 <= self._now() - session.made_at < LASTS_SECONDS:
+            return False
         # Without a credential there is nothing to end.
-        has_ended = session.header and await self._ended.has(session.id)
-        return None if has_ended else session
+        return not (session.header and await self._ended.has(session.id))
 
     async def end(self, session: VisitorSession) -> None:
         """Take a session for none from now on, in every process of the store."""

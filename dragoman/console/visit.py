@@ -78,6 +78,16 @@ class Visit:
         """Whether the visitor may see the whole server."""
         return self.me.get("role") == "operator"
 
+    def command(self, text: str) -> str:
+        """Return a command of curl or grpcurl as this visitor types it: where one has to sign in,
+        with the credential from a variable, so that it is on no page."""
+        header = self.session.header
+        if not header:
+            return text
+        program, _, rest = text.partition(" ")
+        kind = "Bearer " if header == "authorization" else ""
+        return f'{program} -H "{header}: {kind}$TOKEN" {rest}'
+
     def field(self, name: str) -> str:
         """Return what was submitted under a name."""
         values = (self.form or {}).get(name) or [""]

@@ -1,6 +1,6 @@
 """A hostile agent and a hostile caller: what they say is shown, and none of it does anything."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -64,7 +64,7 @@ async def _nothing(text: str) -> None:
 
 
 @asynccontextmanager
-async def attacked() -> AsyncIterator[Site]:
+async def attacked() -> AsyncGenerator[Site]:
     async with console(hostile()) as site:
         yield site
 

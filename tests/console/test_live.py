@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from harness.clock import Clock
-from harness.serving import Frame, Site, frames
+from harness.serving import Frame, Site, client, frames, message
 from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent
@@ -79,6 +79,28 @@ async def test_a_stream_without_a_session_is_refused(tmp_path: Path) -> None:
             # The right to read ends with the credential, also of what is open.
             tokens.write_text("")
             await within(_ended(events))
+
+
+async def test_signing_out_ends_the_streams_of_that_session_and_no_other(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[alice]\ntoken = "alice-token-0123456789abc"\n')
+    tokens.chmod(0o600)
+    async with console(echo(), auth_tokens=str(tokens)) as site, client(site.url) as elsewhere:
+        here, there = Visitor(site.http), Visitor(elsewhere)
+        for visitor in (here, there):
+            await visitor.sign_in("alice-token-0123456789abc")
+        page = f"/console/live?page={quote('/console/tasks')}"
+        async with stream(site) as one, elsewhere.stream("GET", page) as other:
+            # Both look at one drawing, since they see the same.
+            first, second = frames(one), frames(other)
+            await within(anext(first))
+            await within(anext(second))
+            await here.submit("/console/logout", token=await here.token("/console/tasks"))
+            await within(_ended(first))
+            headers = {"Authorization": "Bearer alice-token-0123456789abc"}
+            said = {"message": message("hello there")}
+            await site.call("SendMessage", said, headers=headers)
+            assert "hello there" in (await within(anext(second))).data["html"]
 
 
 async def _ended(events: AsyncIterator[Frame]) -> None:

@@ -4,11 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.console import rendering
+from dragoman.console import markup, rendering
 from dragoman.console.charts import chart
 from dragoman.console.content import conversation, from_events
 from dragoman.console.dialect_views import grpc_view
-from dragoman.console.markup import difference, json_text, line, markdown, size, ticked, visible
+from dragoman.console.markup import (
+    MAX_SHOWN,
+    difference,
+    json_text,
+    line,
+    markdown,
+    size,
+    ticked,
+    visible,
+)
 from dragoman.console.rendering import seconds, setting, short
 from dragoman.console.timeline import draw, told
 from tests.console.payloads import PAYLOADS
@@ -51,6 +60,23 @@ def test_a_long_text_is_cut_and_says_so() -> None:
     shown = str(markdown("x" * 200_000))
     assert len(shown) < 70_000 and "134,464 more characters" in shown
     assert "more characters" in str(json_text({"a": "x" * 200_000}))
+
+
+def test_a_huge_text_costs_no_more_than_what_is_shown_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A character beyond ASCII makes it slow to look through: a stranger would hold up everything.
+    text = "\u202e" + "x" * 1_000_000
+    looked: list[int] = []
+
+    def counted(text: str) -> str:
+        looked.append(len(text))
+        return text
+
+    monkeypatch.setattr(markup, "visible", counted)
+    for shown in (markdown(text), json_text({"a": text}), difference({}, {"a": text})):
+        assert "more characters" in shown
+    assert max(looked) <= MAX_SHOWN
 
 
 def test_json_is_escaped() -> None:

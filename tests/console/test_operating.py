@@ -201,6 +201,35 @@ async def test_one_signs_in_with_a_browser_and_out_again(browser: Browser, tmp_p
         await page.wait_for_url("**/console/login?**")
 
 
+async def test_a_tab_that_is_left_open_says_that_one_signed_out_in_another(
+    browser: Browser, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[alice]\ntoken = "alice-0123456789abcdef"\n')
+    tokens.chmod(0o600)
+    refused = ["error: Failed to load resource: the server responded with a status of 401"]
+    async with (
+        console(named("Guarded"), auth_tokens=str(tokens)) as site,
+        looking(browser, site.url, allowed=refused) as page,
+    ):
+        await page.goto("/console/tasks")
+        await page.get_by_label("Token or API key").fill("alice-0123456789abcdef")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/console/tasks")
+        other = await page.context.new_page()
+        await other.goto("/console/inbox")
+        await other.get_by_role("button", name="Sign out").click()
+        await other.wait_for_url("**/console/login")
+        # It is not left by itself: what was typed there can be copied.
+        await expect(page.locator("body.is-out")).to_have_count(1)
+        assert page.url.endswith("/console/tasks")
+        await other.get_by_label("Token or API key").fill("alice-0123456789abcdef")
+        await other.keyboard.press("Enter")
+        await other.wait_for_url("**/console/tasks")
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(page.locator("body.is-out, body.is-stale")).to_have_count(0)
+
+
 async def test_a_question_that_a_gateway_passes_on_is_asked_and_answered_once(
     browser: Browser, tmp_path: Path
 ) -> None:

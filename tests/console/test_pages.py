@@ -2,6 +2,9 @@
 read them."""
 
 import asyncio
+import html
+import re
+import shlex
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
@@ -12,6 +15,7 @@ from harness.waiting import eventually
 from playwright.async_api import Browser, Page, expect
 
 from dragoman import Agent, TaskFailed, Turn
+from dragoman.console.rendering import instant
 from tests.console.browser import axe
 from tests.console.sites import console, looking
 
@@ -110,6 +114,30 @@ async def test_a_question_appears_on_its_tasks_page_and_is_answered_there(
         await expect(page.locator("h1 + *, .actions .state").first).to_contain_text("completed")
 
 
+async def test_a_page_has_one_stream_however_often_it_is_cut_and_looked_at(
+    browser: Browser, site: Site
+) -> None:
+    streams = """const Plain = EventSource;
+        window.streams = [];
+        window.EventSource = class extends Plain {
+          constructor(address) { super(address); window.streams.push(this); }
+        };"""
+    cut = ["error: Failed to load resource: net::ERR_FAILED"]
+    async with looking(browser, site.url, allowed=cut) as page:
+        await page.clock.install()
+        await page.add_init_script(streams)
+        await page.route("**/console/live?*", lambda route: route.abort())
+        await page.goto("/console/tasks")
+        await expect(page.locator("body.is-stale")).to_have_count(1)
+        await page.unroute_all()
+        # A person comes back to it before it is connected again.
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(page.locator("body.is-stale")).to_have_count(0)
+        await page.clock.run_for(5000)
+        states = "window.streams.filter((one) => one.readyState !== EventSource.CLOSED).length"
+        assert await page.evaluate(states) == 1
+
+
 async def test_what_is_typed_stays_while_the_page_changes(browser: Browser, site: Site) -> None:
     async with looking(browser, site.url) as page:
         task = await sent(site, "ask", "the Porto train")
@@ -155,6 +183,21 @@ async def test_everything_is_done_by_the_keyboard(browser: Browser, site: Site) 
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/tasks?text=one")
         await expect(page.locator("[data-row]")).to_have_count(1)
+
+
+async def test_ids_and_commands_are_copied_by_the_keyboard(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        task = await sent(site, "plan", "one")
+        await page.goto(f"/console/tasks/{task}/raw?as=1.0")
+        for copied, text in ((".facts .id", task), ("pre.command", "GetTask")):
+            one = page.locator(copied).first
+            # As the Tab key does: what takes no focus is not reached.
+            await one.focus()
+            await expect(one).to_be_focused()
+            await page.keyboard.press("Enter")
+            await expect(one).to_have_attribute("title", "Copied")
+            assert text in await page.evaluate("navigator.clipboard.readText()")
 
 
 async def focused(page: Page) -> str:
@@ -214,7 +257,44 @@ async def test_a_question_is_refused_with_a_reason(browser: Browser, site: Site)
         await expect(page.locator(".problem")).to_contain_text("I stay at home")
 
 
+# Filters
+
+
+async def test_days_and_times_are_typed_as_pages_show_them(site: Site) -> None:
+    task = await sent(site, "plan", "Lisbon")
+    at = (await site.task(task))["status"]["timestamp"]
+    day, hover = at[:10], instant(at)
+    assert hover.endswith(" UTC")
+    for query, is_found in (
+        ({"since": day}, True),
+        ({"until": day}, True),
+        ({"since": hover, "until": f"{day} 23:59:59.999"}, True),
+        ({"since": f"{day}T00:00:00Z"}, True),
+        ({"until": "2020-01-31"}, False),
+        ({"since": "2099-01-31 12:00"}, False),
+    ):
+        answer = await site.http.get("/console/tasks", params=query)
+        assert answer.status_code == 200, query
+        assert (f'data-row="{task}"' in answer.text) == is_found, query
+    for wrong in ("yesterday", "9999-12-31T"):
+        answer = await site.http.get("/console/tasks", params={"until": wrong, "text": "Lis"})
+        assert answer.status_code == 400
+        assert 'role="alert"' in answer.text, "it does not say what is wrong"
+        assert f'value="{wrong}"' in answer.text and 'value="Lis"' in answer.text
+    assert (await site.http.get("/console/tasks?until=9999-12-31")).status_code in (200, 400)
+
+
 # A task in all its views
+
+
+async def test_events_as_stored_come_with_the_command_that_gets_them(site: Site) -> None:
+    task = await sent(site, "plan", "Lisbon")
+    page = (await site.http.get(f"/console/tasks/{task}/raw")).text
+    found = re.search(r'data-copy="curl ([^"]+)"', page)
+    assert found is not None
+    (address,) = shlex.split(html.unescape(found[1]))
+    events = (await site.http.get(address)).json()["items"]
+    assert [one["position"] for one in events][:2] == [1, 2]
 
 
 async def test_a_task_is_shown_as_each_version_has_it_with_the_command_that_gets_it(

@@ -6,11 +6,14 @@ from pathlib import Path
 import httpx
 import pytest
 from harness.commands import invoke
+from harness.serving import message
 from harness.waiting import eventually
 
 from dragoman import Agent
+from dragoman.errors import StoreUnavailable
 from tests.console.sites import Visitor, console
 
+_ALICE = "alice-token-0123456789abc"
 TOKENS = """
 [operator]
 token = "operator-token-0123456789"
@@ -243,6 +246,43 @@ async def test_a_caller_sees_its_own_and_no_page_of_operators(tokens: str) -> No
 
 
 # Forms
+
+
+async def test_where_one_signs_in_commands_take_the_credential_from_a_variable(
+    tokens: str,
+) -> None:
+    async with console(echo(), auth_tokens=tokens) as site:
+        visitor = Visitor(site.http)
+        await visitor.sign_in(_ALICE)
+        headers = {"Authorization": f"Bearer {_ALICE}"}
+        task = await site.call("SendMessage", {"message": message("hello")}, headers=headers)
+        path = f"/console/tasks/{task['task']['id']}/raw"
+        for shape in ("stored", "1.0", "1.0-rest", "0.3", "0.2"):
+            page = (await visitor.get(f"{path}?as={shape}")).text
+            assert "curl -H &#34;authorization: Bearer $TOKEN&#34; " in page, shape
+            assert _ALICE not in page
+
+
+async def test_a_store_that_is_away_is_told_on_a_page(
+    tokens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("it is away")
+
+    async with console(echo(), auth_tokens=tokens) as site:
+        visitor = Visitor(site.http)
+        await visitor.sign_in(_ALICE)
+        token = await visitor.token("/console/tasks")
+        with monkeypatch.context() as patch:
+            patch.setattr(site.app.store, "known", away)
+            for answer in (
+                await visitor.get("/console/tasks"),
+                await visitor.submit("/console/tasks", token=token),
+            ):
+                assert answer.status_code == 503
+                assert "The store cannot be reached" in answer.text
+                assert "set-cookie" not in answer.headers, "the session goes on"
+        assert (await visitor.get("/console/tasks")).status_code == 200
 
 
 async def test_a_form_without_its_token_does_nothing() -> None:

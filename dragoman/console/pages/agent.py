@@ -178,7 +178,7 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
         **task,
         "calls": await _calls(visit, path) if context["can_act"] else None,
         "view": view.name,
-        "curl": view.curl(visit.origin, task),
+        "curl": visit.command(view.curl(visit.origin, task)),
         "earlier": bool(events) and events[0]["position"] > 1,
         "streamed": [
             {**one, "line": _line(one["event"])} for one in shown if one["shown"] is not None
@@ -269,7 +269,7 @@ async def _exchange(
     text = msgspec.json.encode(body).decode()
     headers = ["-H", f"A2A-Version: {version}", "-H", "Content-Type: application/json"]
     return {
-        "curl": shlex.join(["curl", *headers, "-d", text, visit.origin + path]),
+        "curl": visit.command(shlex.join(["curl", *headers, "-d", text, visit.origin + path])),
         "request": body,
         "status": answer.status,
         "answer": answer.value
@@ -299,7 +299,7 @@ async def _call(
     else:
         status, said, _ = statuses.encode(outcome.error, view.dialect.version)
     return {
-        "curl": view.command(visit.origin, method, params),
+        "curl": visit.command(view.command(visit.origin, method, params)),
         "request": params,
         "status": status,
         "answer": said or reply,

@@ -161,7 +161,8 @@ async def _exchange(visit: Visit, chosen: Operation, value: Any) -> dict[str, An
         text = msgspec.json.encode(body).decode()
         words += ["-H", "Content-Type: application/json", "-d", text]
     url = visit.origin + path + (f"?{urlencode(query)}" if query else "")
-    exchange: dict[str, Any] = {"curl": shlex.join([*words, url]), "status": 0, "answer": None}
+    curl = visit.command(shlex.join([*words, url]))
+    exchange: dict[str, Any] = {"curl": curl, "status": 0, "answer": None}
     if chosen.streams:
         return exchange
     answer = await visit.api.send(chosen.verb, path, body=body, query=query)

@@ -1,13 +1,14 @@
 """One task: what was said, when what happened, every event as stored and as each dialect has it,
 what it gave to others, and how it was at any position."""
 
+import shlex
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from dragoman.console import content, dialect_views, markup, timeline
-from dragoman.console.api import ApiFailed
+from dragoman.console.api import OPERATOR_API, ApiFailed
 from dragoman.console.forms import answer_forms, read_answer
 from dragoman.console.pages.agents import card_of
 from dragoman.console.pages.tasks import agent_names, row, rows
@@ -72,7 +73,7 @@ async def _told(visit: Visit, events: int) -> dict[str, Any]:
     """Return the task; of a long one what its first and its last events tell."""
     if events <= LONG:
         return (await state_of(visit))["task"]
-    return content.from_events(await told_events(visit, events))
+    return content.from_events(content.keyed(await told_events(visit, events)))
 
 
 async def told_events(visit: Visit, upto: int) -> list[dict[str, Any]]:
@@ -129,8 +130,9 @@ async def raw(visit: Visit) -> Answer:
     view = views.get(shape)
     after, before = _position(visit.query.get("after")), _position(visit.query.get("before"))
     task_id = quote(visit.params["id"], safe="")
-    given = {"before": before} if before else {"after": after or 0}
-    page = await visit.api.get(f"/tasks/{task_id}/events", **given, limit=_WINDOW)
+    path = f"/tasks/{task_id}/events"
+    window = {**({"before": before} if before else {"after": after or 0}), "limit": _WINDOW}
+    page = await visit.api.get(path, **window)
     events, last = page["items"], context["task"]["events"]
     first_shown = events[0]["position"] if events else 0
     last_shown = events[-1]["position"] if events else 0
@@ -142,7 +144,11 @@ async def raw(visit: Visit) -> Answer:
             ("stored", "as stored"),
             *((key, it.name) for key, it in views.items()),
         ],
-        "curl": view.curl(visit.origin, context["task"]) if view else "",
+        "curl": visit.command(
+            view.curl(visit.origin, context["task"])
+            if view
+            else shlex.join(["curl", f"{visit.origin}{OPERATOR_API}{link(path, **window)}"])
+        ),
         "whole": None,
         "newer": link(here, **{"as": shape, "after": last_shown}) if last_shown < last else "",
         "older": link(here, **{"as": shape, "before": first_shown}) if first_shown > 1 else "",
@@ -232,8 +238,15 @@ async def _long_past(visit: Visit, since: int, at: int) -> tuple[dict[str, Any],
 
 async def file(visit: Visit) -> Answer:
     """Give a file of the task to keep, or a picture to look at."""
-    task = (await state_of(visit))["task"]
-    return content.file(task, visit.params["key"], is_shown="show" in visit.query)
+    key, is_shown = visit.params["key"], "show" in visit.query
+    if position := content.event_of(key):
+        path = f"/tasks/{quote(visit.params['id'], safe='')}/events"
+        items = (await visit.api.get(path, after=position - 1, limit=1))["items"]
+        event: dict[str, Any] = {}
+        if items and items[0]["position"] == position:
+            event = items[0]["event"]
+        return content.file(event, key, is_shown=is_shown)
+    return content.file((await state_of(visit))["task"], key, is_shown=is_shown)
 
 
 # What can be done

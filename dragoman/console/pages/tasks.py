@@ -1,5 +1,6 @@
 """Tasks: the list that changes while it is looked at. Filters and position are in the address."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dragoman.console.api import ApiFailed
@@ -24,13 +25,22 @@ async def show(visit: Visit) -> Answer:
     filters = visit.filters(*_FILTERS)
     # A position of the list stands still; only its beginning grows.
     position = visit.query.get("page", "")
-    found = await visit.api.get("/tasks", **filters, pageToken=position)
+    found: dict[str, Any] = {"items": [], "isPartial": False, "nextPageToken": ""}
+    problem = ""
+    try:
+        found = await visit.api.get("/tasks", **_asked(filters), pageToken=position)
+    except ApiFailed as error:
+        if error.status != 400:
+            raise
+        # What was typed stays, to be mended.
+        problem = error.message
     return DrawnPage(
         "tasks.html",
         "Tasks",
         {
             "tasks": await rows(visit, found["items"]),
             "filters": filters,
+            "problem": problem,
             "is_partial": found["isPartial"],
             "chips": [
                 (link("/tasks", **{**filters, "state": name}), name, word)
@@ -42,8 +52,25 @@ async def show(visit: Visit) -> Answer:
             else "",
             "origin": visit.origin,
         },
-        live=["tasks"],
+        live=[] if problem else ["tasks"],
+        status=400 if problem else 200,
     )
+
+
+def _asked(filters: dict[str, str]) -> dict[str, str]:
+    """Return filters as the API takes them. Instants are typed as pages show them, or as a day; of
+    the last day all is meant. Without a zone they are in UTC, as on every page."""
+    given = dict(filters)
+    for name in ("since", "until"):
+        text = given.get(name, "").removesuffix(" UTC")
+        try:
+            at = datetime.fromisoformat(text)
+            if name == "until" and len(text) <= len("2026-01-31"):
+                at += timedelta(days=1)
+        except (ValueError, OverflowError):
+            continue
+        given[name] = (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
+    return given
 
 
 async def rows(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,9 +13,15 @@ async function copy(element) {
   setTimeout(() => { element.title = before; }, 1500);
 }
 
+function copyAt(target) {
+  const element = target.closest("[data-copy]");
+  if (element) copy(element).catch(() => say("The browser does not allow copying"));
+}
+
 export function startCopying() {
-  document.addEventListener("click", (event) => {
-    const element = event.target.closest("[data-copy]");
-    if (element && !getSelection().toString()) copy(element).catch(() => say("The browser does not allow copying"));
+  document.addEventListener("click", (event) => { if (!getSelection().toString()) copyAt(event.target); });
+  document.addEventListener("keydown", (event) => {
+    // On the thing itself: a field or link inside another one has its own Enter.
+    if (event.key === "Enter" && event.target.matches("[data-copy]")) copyAt(event.target);
   });
 }

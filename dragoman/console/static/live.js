@@ -55,7 +55,9 @@ export function startLive(after) {
   const parts = [...document.querySelectorAll("[data-live]")];
   const seen = new Map(parts.map((part) => [part.id, part.dataset.live]));
   const late = new Map();
+  // One stream at a time: another is opened after a pause, or when the page is looked at again.
   let source;
+  let pause;
 
   const take = ({ id, html }) => {
     const part = document.getElementById(id);
@@ -67,10 +69,24 @@ export function startLive(after) {
     late.delete(id);
     replace(part, html, after);
   };
+  const close = () => {
+    clearTimeout(pause);
+    source?.close();
+  };
+  // The stream does not say why it was refused; the page does: it leads to the form to sign in.
+  const isSignedOut = async () => {
+    const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" });
+    return answer.type === "opaqueredirect";
+  };
+  const wait = () => {
+    close();
+    pause = setTimeout(open, 1000 + Math.random() * 1000);
+  };
   const open = () => {
+    close();
     const query = new URLSearchParams({ page, seen: [...seen].map((pair) => pair.join(":")).join(",") });
     source = new EventSource(`${document.body.dataset.base}/live?${query}`);
-    source.addEventListener("open", () => document.body.classList.remove("is-stale"));
+    source.addEventListener("open", () => document.body.classList.remove("is-stale", "is-out"));
     source.addEventListener("fragment", (event) => {
       const part = JSON.parse(event.data);
       // What is here is no longer what the page came with: after a cut everything is sent again.
@@ -79,8 +95,15 @@ export function startLive(after) {
     });
     source.addEventListener("error", () => {
       document.body.classList.add("is-stale");
-      source.close();
-      setTimeout(open, 1000 + Math.random() * 1000);
+      const isRefused = source.readyState === EventSource.CLOSED;
+      wait();
+      if (!isRefused) return;
+      isSignedOut().then((isOut) => {
+        if (!isOut) return;
+        // What was typed stays to be copied: the page is not left.
+        close();
+        document.body.classList.replace("is-stale", "is-out");
+      }).catch(() => {});
     });
   };
   const finish = () => late.forEach((html, id) => take({ id, html }));
@@ -88,10 +111,10 @@ export function startLive(after) {
   document.addEventListener("selectionchange", () => { if (late.size) setTimeout(finish, 300); });
   // A page that is not looked at needs no news.
   document.addEventListener("visibilitychange", () => {
-    source.close();
+    close();
     if (!document.hidden) open();
   });
-  addEventListener("pagehide", () => source.close());
+  addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted) open(); });
   open();
 }
