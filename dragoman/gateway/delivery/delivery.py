@@ -222,7 +222,8 @@ class Delivery:
             is_ours=before.is_ours if before.agent else self._is_ours,
             continues=continues,
         )
-        relay.signs = LifeSigns()
+        if before.agent:
+            relay.signs = LifeSigns()
         worker.log.agent = agent_id
         worker.forward(relay.forwarded)
 
@@ -280,9 +281,10 @@ class Delivery:
         context, relay = self._context, self._relay
         agent = self._agent()
         upstream = context.upstreams.of(agent)
-        if not upstream.reached_at(relay.forwarded.url):
-            self._leave_address(agent, upstream)
         url = upstream.reached_at(relay.forwarded.url)
+        if not url:
+            self._leave_address(agent, upstream)
+            url = upstream.reached_at(relay.forwarded.url)
         # The wait for a slot of ours is not the agent's silence.
         relay.signs.hold()
         async with AgentCall(context, upstream, url, self._requester, self._until()) as call:

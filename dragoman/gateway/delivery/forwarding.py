@@ -1,7 +1,8 @@
 """The gateway's code as the engine sees it: an agent whose work is done by other agents."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from dragoman.engine.running.replay import Replay
 from dragoman.engine.running.worker import Ended, Plan, Worker
@@ -79,10 +80,11 @@ class Forwarding:
             cause="hurried" if is_hurried else "",
         )
         return Plan(
-            self._deliver_to(
-                [agent.id for agent in chosen.agents],
-                options,
-                chosen.why,
+            partial(
+                self._deliver,
+                chosen=[agent.id for agent in chosen.agents],
+                options=options,
+                why=chosen.why,
                 is_ours=not operation.message.task_id,
                 is_in_conversation=bool(operation.message.context_id),
             ),
@@ -114,27 +116,6 @@ class Forwarding:
             and not self._router.canaries.has(agent.id)
             and upstream.works_once(upstream.urls[0])
         )
-
-    def _deliver_to(
-        self,
-        chosen: Sequence[str],
-        options: RoutingOptions,
-        why: str,
-        *,
-        is_ours: bool,
-        is_in_conversation: bool,
-    ) -> Callable[[Worker], Awaitable[None]]:
-        async def run(worker: Worker) -> None:
-            await self._deliver(
-                worker,
-                chosen,
-                options,
-                why,
-                is_ours=is_ours,
-                is_in_conversation=is_in_conversation,
-            )
-
-        return run
 
     async def _recover(self, worker: Worker) -> None:
         """Deliver a further message, or a message of a task that another worker began."""
