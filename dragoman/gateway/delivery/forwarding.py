@@ -73,7 +73,7 @@ class Forwarding:
         order = Order(
             agent=best.id,
             payee=best.owner,
-            held=max(agent.price for agent in rivals),
+            held=best.price if options.race == 1 else max(agent.price for agent in rivals),
             price=best.price,
             skill=chosen.skill or options.skill,
             due_at=ends or 0,
@@ -143,7 +143,7 @@ class Forwarding:
         if options.race > 1 and worker.replay.turn == 0:
             await Race(context, worker, chosen, options, is_ours=is_ours).run()
             return
-        if chosen and worker.replay.forwarded is None:
+        if chosen and self._router.canaries.has(chosen[0]) and worker.replay.forwarded is None:
             task_id, requester = worker.log.task_id, worker.caller.principal
             canary = self._router.canary(chosen[0], options.skill, task_id, requester)
             # The order stays the agent's, whichever version does the work.

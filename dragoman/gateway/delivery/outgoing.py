@@ -96,7 +96,8 @@ def _with_callers_id(worker: Worker, message: Message) -> Metadata:
 
 def clean(metadata: Metadata) -> Metadata:
     """Return metadata without members named like a credential, at any depth."""
-    return cast("Metadata", _clean(metadata, 0))
+    cleaned: Metadata = _clean(metadata, 0)
+    return cleaned
 
 
 def _clean(value: Any, depth: int) -> Any:
