@@ -97,17 +97,20 @@ class Delivery:
         """Deliver the message and relay the answer, until the task rests."""
         await self._pick_first_address()
         log = self._worker.log
+        releasing: asyncio.TimerHandle | None = None
         if self._worker.plan.may_begin_early and log.durable_seq == 0:
             # The caller waits for the answer, and no money is held: the task is written once,
             # together with its answer, if that comes within a moment.
             log.is_held = True
-            asyncio.get_running_loop().call_later(_HOLD_BACK, log.release)
+            releasing = asyncio.get_running_loop().call_later(_HOLD_BACK, log.release)
         else:
             # Nothing is sent before the task, and the money held for it, are on disk.
             await log.durable(log.seq)
         try:
             await self._attempt_until_answered()
         finally:
+            if releasing is not None:
+                releasing.cancel()
             if log.is_held:
                 log.release()
 

@@ -107,7 +107,8 @@ def _clean(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         return {
-            name: _clean(member, depth + 1)
+            # Most members are texts, which stay as they are.
+            name: member if type(member) is str and depth < _DEPTH else _clean(member, depth + 1)
             for name, member in members.items()
             if not _is_secret(name, member)
         }
