@@ -69,19 +69,17 @@ CompleteRequest = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str,
 
 
 class _Observe:
-    """Tells the observer, if there is one, what one request led to."""
+    """Tells an observer what one request led to."""
 
-    def __init__(self, observer: Observer | None, method: str, url: str) -> None:
+    def __init__(self, observer: Observer, method: str, url: str) -> None:
         self._observer = observer
         self._method = method
         self._url = url
         self._since = time.monotonic()
 
     def __call__(self, kind: str, **facts: Any) -> None:
-        if self._observer is not None:
-            elapsed = time.monotonic() - self._since
-            facts |= {"elapsed": elapsed, "request": id(self)}
-            self._observer(Exchanged(kind, self._method, self._url, **facts))
+        facts |= {"elapsed": time.monotonic() - self._since, "request": id(self)}
+        self._observer(Exchanged(kind, self._method, self._url, **facts))
 
 
 class OutgoingRequest(msgspec.Struct, frozen=True):
@@ -111,6 +109,12 @@ class Carrier(msgspec.Struct, frozen=True):
 class PendingRequest:
     """A request under way, and what the envelope and the status of its answer mean."""
 
+    # Set here and not in the constructor: few requests have them.
+    _opened: AbstractAsyncContextManager[HttpExchange] | None = None
+    _span: Span | None = None
+    _observe: _Observe | None = None
+    # Of an answer that is no stream, once it was read.
+    body = b""
     _exchange: HttpExchange
 
     def __init__(
@@ -123,11 +127,13 @@ class PendingRequest:
         self._id = request.id
         self._is_rpc = request.id is not None
         self._is_send = isinstance(request.operation, ops.SendMessage)
-        self.observe = _Observe(carrier.observer, request.verb, request.url)
-        self._opened: AbstractAsyncContextManager[HttpExchange] | None = None
-        self._span: Span | None = None
-        # Of an answer that is no stream, once it was read.
-        self.body = b""
+        if carrier.observer is not None:
+            self._observe = _Observe(carrier.observer, request.verb, request.url)
+
+    def observe(self, kind: str, **facts: Any) -> None:
+        """Tell the observer, if there is one, what the request led to."""
+        if self._observe is not None:
+            self._observe(kind, **facts)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -154,13 +160,15 @@ class PendingRequest:
             self._span = self._begin_span(headers)
             headers = {**headers, **self._span.trace.headers}
         try:
-            self.observe("request", headers=headers, body=request.body or b"")
+            if self._observe is not None:
+                self._observe("request", headers=headers, body=request.body or b"")
             opened = carrier.http.open(
                 request.verb, url, headers=headers, body=request.body, reuse=self._reuse
             )
             exchange = self._exchange = await opened.__aenter__()
             self._opened = opened
-            self.observe("answer", status=exchange.status, headers=exchange.headers)
+            if self._observe is not None:
+                self._observe("answer", status=exchange.status, headers=exchange.headers)
         except BaseException as error:
             # An observer may have failed.
             await self._close(error)

@@ -67,6 +67,10 @@ Heard = Callable[[bool], None]
 Idle = Callable[[], Awaitable[None]]
 
 
+# What does something each time that it is asked for.
+_DEEDS = ops.SendMessage | ops.CreatePush
+
+
 def _nowhere(note: str) -> None:
     """No observer."""
 
@@ -286,8 +290,7 @@ class Remote:
         request = OutgoingRequest(operation, verb, url, headers, body, id)
         # A connection that its peer just closed loses what is sent on it, without a sign.
         # Only what may be asked twice goes on one that was used before.
-        is_deed = isinstance(operation, ops.SendMessage | ops.CreatePush)
-        reuse = self._works_once or not is_deed
+        reuse = self._works_once or not isinstance(operation, _DEEDS)
         return PendingRequest(self._carrier, request, self.dialect.version, reuse=reuse)
 
 

@@ -37,7 +37,7 @@ from dragoman.egress.http1 import (
     kind_of,
 )
 from dragoman.egress.outgoing import BODILESS, checked_headers, request_head
-from dragoman.egress.pool import Pool
+from dragoman.egress.pool import Origin, Pool
 from dragoman.egress.resolver import Names
 from dragoman.egress.targets import (
     USUAL_PORTS,
@@ -65,6 +65,7 @@ IDLE = 2.0
 # The only headers another origin gets to see: a key may hide in any that we do not know.
 HARMLESS_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
 _REPEATABLE = BODILESS | {"PUT", "DELETE"}
+_MOST_TARGETS = 1024
 
 
 def _closed_error() -> EgressFailed:
@@ -103,6 +104,8 @@ class Egress:
         self._keep_alive = keep_alive
         self._per_host = per_host
         self._tunnels = tunnels
+        # Where URLs lead that are not refused, of those that were asked for lately.
+        self._targets: dict[str, Target] = {}
         self._waits = Waits()
         # By their loop, and whether their connections serve more than one request.
         self._pools: dict[tuple[asyncio.AbstractEventLoop, bool], Pool] = {}
@@ -154,9 +157,8 @@ class Egress:
     ) -> EgressResponse:
         """Return what a peer says to a body. A redirect is an answer like any other."""
         target = self._target(url)
-        sent = checked_headers(headers)
         async with _at_most(timeout):
-            return await self._ask("POST", target, sent, body, max_answer)
+            return await self._ask("POST", target, headers, body, max_answer)
 
     async def get(
         self,
@@ -188,6 +190,16 @@ class Egress:
             return answer
 
     def _target(self, url: str) -> Target:
+        """Return where a URL leads; raises EgressRefused. One that is not refused never will be:
+        the policy only ever admits more."""
+        found = self._targets.get(url)
+        if found is None:
+            if len(self._targets) >= _MOST_TARGETS:
+                self._targets.clear()
+            found = self._targets[url] = self._judged_target(url)
+        return found
+
+    def _judged_target(self, url: str) -> Target:
         try:
             target = read_target(url)
         except NotCanonical as error:
@@ -225,12 +237,12 @@ class Egress:
         its own unless `reuse` says that it may be made twice: one that meets a peer's good-bye on
         an older connection is lost, and it is not known whether it arrived.
         """
-        return _Exchange(self, method, url, headers, body, reuse)
+        return _Exchange(self, method, self._target(url), headers, body, reuse)
 
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
     ) -> EgressResponse:
-        reply = await self._reply(method, target, headers, body, reuse=False)
+        reply = await self.begin(method, target, headers, body, reuse=False)
         try:
             return await read_whole(reply, most)
         finally:
@@ -297,33 +309,28 @@ class Egress:
         protocol.connection_made(transport)
 
     async def begin(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
-    ) -> StreamedResponse:
-        """Send a request; return the answer, which is to be told when it is `done` with."""
-        target, sent = self._target(url), checked_headers(headers)
-        return await self._reply(method, target, sent, body, reuse=reuse)
-
-    async def _reply(
         self,
         method: str,
         target: Target,
         headers: Mapping[str, str],
         body: bytes | None,
-        *,
         reuse: bool,
     ) -> StreamedResponse:
-        if self._waits.is_closed:
-            raise EgressClosed
-        await self._prepare_tls(target)
+        """Send a request to where we may go; return the answer, which is to be told when it is
+        `done` with."""
         may_keep = self._keep_alive and (reuse or method != "POST")
         head = request_head(method, target, headers, body, may_keep)
+        if self._waits.is_closed:
+            raise EgressClosed
+        if target.scheme == "https":
+            await self._prepare_tls(target)
         pool = self._pool(may_keep)
         origin = target.scheme, target.host, target.port
         if not pool.enter(origin):
             with self._waits.until_closed(_closed_error):
                 await pool.wait(origin)
         try:
-            connection = await self._exchange(pool, target, method, head, body)
+            connection = await self._exchange(pool, origin, target, method, head, body)
         except BaseException as error:
             pool.leave(origin)
             # Without its cause: a trace of it would show the whole URL.
@@ -342,10 +349,16 @@ class Egress:
             self._tls = await asyncio.to_thread(default_tls)
 
     async def _exchange(
-        self, pool: Pool, target: Target, method: str, head: bytes, body: bytes | None
+        self,
+        pool: Pool,
+        origin: Origin,
+        target: Target,
+        method: str,
+        head: bytes,
+        body: bytes | None,
     ) -> Http1Connection:
         """Return a connection on which a request was answered; it has a place already."""
-        connection = pool.take_idle((target.scheme, target.host, target.port))
+        connection = pool.take_idle(origin)
         if connection is not None:
             try:
                 await connection.ask(head, body, is_head_only=method == "HEAD")
@@ -471,13 +484,13 @@ class _Exchange:
         self,
         egress: Egress,
         method: str,
-        url: str,
+        target: Target,
         headers: Mapping[str, str],
         body: bytes | None,
         reuse: bool,
     ) -> None:
         self._egress = egress
-        self._request = method, url, headers, body, reuse
+        self._request = method, target, headers, body, reuse
         self._reply: StreamedResponse | None = None
 
     async def __aenter__(self) -> StreamedResponse:

@@ -46,11 +46,11 @@ def _opening(method: str, target: Target) -> str:
 def request_head(
     method: str, target: Target, headers: Mapping[str, str], body: bytes | None, may_keep: bool
 ) -> bytes:
-    """Return the head of a request."""
+    """Return the head of a request; raises EgressRefused for a header that is none."""
     trace, others = _apart(headers)
     head = _head(method, target, others, bool(body), may_keep)
     if trace:
-        head += b"traceparent: %b\r\n" % trace.encode()
+        head += b"traceparent: %b\r\n" % _checked_trace(trace).encode()
     if body or method not in BODILESS:
         return b"%bContent-Length: %d\r\n\r\n" % (head, len(body or b""))
     return head + b"\r\n"
@@ -65,16 +65,16 @@ def _apart(headers: Mapping[str, str]) -> tuple[str, _Items]:
 
 @lru_cache(maxsize=256)
 def _head(method: str, target: Target, headers: _Items, has_body: bool, may_keep: bool) -> bytes:
-    """Return a head without its trace, its length and its end."""
+    """Return a head without its trace, its length and its end; raises EgressRefused."""
     lines = [_opening(method, target)]
-    names = {name for name, _ in headers}
-    for name, value in headers:
+    checked = _checked(headers)
+    for name, value in checked.items():
         lines.append(f"{name}: {value}\r\n")
-    if "user-agent" not in names:
+    if "user-agent" not in checked:
         lines.append("User-Agent: dragoman\r\n")
-    if "accept" not in names:
+    if "accept" not in checked:
         lines.append("Accept: */*\r\n")
-    if has_body and "content-type" not in names:
+    if has_body and "content-type" not in checked:
         lines.append("Content-Type: application/octet-stream\r\n")
     if not may_keep:
         lines.append("Connection: close\r\n")
@@ -86,11 +86,13 @@ def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return headers by their names in lower case; raises EgressRefused for what is none."""
     trace, others = _apart(headers)
     checked = _checked(others)
-    if not trace:
-        return checked
+    return {**checked, "traceparent": _checked_trace(trace)} if trace else checked
+
+
+def _checked_trace(trace: str) -> str:
     if not is_sendable(trace):
         raise EgressRefused(_CONTROL.format("traceparent"))
-    return {**checked, "traceparent": trace}
+    return trace
 
 
 @lru_cache(maxsize=256)

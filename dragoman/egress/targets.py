@@ -27,7 +27,6 @@ from dragoman.errors import ConfigError
 LONGEST_URL = 2048
 DEFAULT_PORTS = {"https": 443, "http": 80}
 USUAL_PORTS = frozenset({80, 443, *range(8000, 9001)})
-_MOST_JUDGED = 1024
 
 # Names of services that hand out a machine's credentials. They are ordinary names, or have an
 # ordinary ending, so a developer's permission does not cover them.
@@ -138,14 +137,11 @@ class Policy:
         self._ports = frozenset(ports)
         self._hosts: set[tuple[str, int | None]] = set()
         self._networks: list[Network] = []
-        # Why targets are refused, of those that were asked for lately.
-        self._judged: dict[Target, str] = {}
         for entry in allow:
             self.admit(entry)
 
     def admit(self, entry: str) -> None:
         """Allow one more target; raises `ConfigError`."""
-        self._judged.clear()
         try:
             target = read_allowed(entry)
         except ValueError as error:
@@ -162,14 +158,6 @@ class Policy:
 
     def refusal(self, target: Target) -> str:
         """Return why a target is refused before it is resolved; empty when it is not."""
-        found = self._judged.get(target)
-        if found is None:
-            if len(self._judged) >= _MOST_JUDGED:
-                self._judged.clear()
-            found = self._judged[target] = self._refusal(target)
-        return found
-
-    def _refusal(self, target: Target) -> str:
         if not self._lists(target):
             if target.scheme != "https" and not self._private:
                 return "http to a host that is not allowed for: see `allow` and --allow-private"

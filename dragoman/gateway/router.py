@@ -93,22 +93,16 @@ class Router:
     ) -> ChosenAgent:
         """Return the agents for a requester's task, best first, and why; raises `NoAgentAvailable`,
         `AgentOffline`, `TrustTooLow` or `InsufficientCredits`."""
+        if wanted.agent:
+            return self._named(wanted, requester)
         request = RoutingRequest(
-            agent=wanted.agent,
             skill=wanted.skill,
-            # A named agent needs no other reason.
-            text="" if wanted.agent else operation.message.text,
+            text=operation.message.text,
             min_trust=wanted.min_trust,
             max_price=wanted.max_price,
             policy=wanted.policy or self._settings.gateway.routing,
         )
-        agents: Sequence[Registered] = []
-        if not wanted.agent:
-            agents = self._shortlisted(operation, wanted, requester)
-        elif (agent := self.get(wanted.agent)) is not None and serves(agent, requester):
-            if agent.is_paused:
-                raise AgentOffline(_PAUSED, retryAfter=_PAUSED_FOR)
-            agents = [agent]
+        agents = self._shortlisted(operation, wanted, requester)
         choice = self._choice(request, agents, requester)
         found = [agent for id in choice.order if (agent := self.get(id)) is not None]
         if wanted.quorum > 1:
@@ -118,6 +112,34 @@ class Router:
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return ChosenAgent(found, choice.why, choice.skill)
 
+    def _named(self, wanted: RoutingOptions, requester: Principal) -> ChosenAgent:
+        """Return the agent that a request names, as most do: no other is looked at."""
+        agent = self.get(wanted.agent)
+        if agent is None or not serves(agent, requester):
+            raise NoAgentAvailable(f"No agent available: {wanted.agent} is not registered")
+        if agent.is_paused:
+            raise AgentOffline(_PAUSED, retryAfter=_PAUSED_FOR)
+        wait = self._upstreams.of(agent).retry_in(requester)
+        candidate = Candidate(
+            agent.id,
+            agent.name,
+            status=agent.status,
+            trust=self._trust.score(agent.id),
+            price=agent.price,
+            figures=self._trust.performance.figures(agent.id, wanted.skill),
+            is_open=wait > 0,
+        )
+        request = RoutingRequest(
+            agent=wanted.agent,
+            skill=wanted.skill,
+            min_trust=wanted.min_trust,
+            max_price=wanted.max_price,
+        )
+        choice = routing.choose_named(request, candidate)
+        if wait > 0:
+            raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
+        return ChosenAgent([agent], choice.why, choice.skill)
+
     def _choice(
         self, request: RoutingRequest, agents: Sequence[Registered], requester: Principal
     ) -> Choice:
@@ -125,7 +147,7 @@ class Router:
         try:
             return routing.choose(request, candidates, memory=self._memory)
         except NoAgentAvailable:
-            if request.agent or request.skill:
+            if request.skill:
                 raise
             # Only now: this looks at all agents.
             everyone = (one for one in self._registry.all() if _takes(one, requester))

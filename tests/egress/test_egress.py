@@ -18,6 +18,23 @@ from tests.egress.servers import OK, PUBLIC, Dials, Server, answering, serving, 
 from tests.egress.url_forms import METADATA, READ, RESOLVED
 
 
+async def test_a_refusal_is_judged_anew_once_more_is_allowed() -> None:
+    async with Egress() as egress:
+        for _ in range(2):
+            with pytest.raises(EgressRefused):
+                egress.check("http://10.0.0.1:8000/")
+        egress.allow("10.0.0.1")
+        egress.check("http://10.0.0.1:8000/")
+
+
+async def test_what_is_known_of_urls_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.egress.egress._MOST_TARGETS", 8)
+    async with Egress() as egress:
+        for number in range(100):
+            egress.check(f"https://example.com/{number}")
+        assert len(egress._targets) <= 8  # pyright: ignore[reportPrivateUsage]
+
+
 def test_the_corpus_has_the_forms_it_promises() -> None:
     assert len(set(READ)) == len(READ) >= 120
     assert len(RESOLVED) >= 20

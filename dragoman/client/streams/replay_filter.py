@@ -22,12 +22,15 @@ class ReplayFilter:
 
     A light one lets go of the contents of a large task: what of it is new can still be told."""
 
+    # Set here and not in the constructor: one is made for each message that a gateway forwards.
+    _is_light = False
+    _size = 0
+    _task: Task | None = None
+    _status: TaskStatus | None = None
+    _has_spoken = False
+
     def __init__(self, *, is_light: bool = False) -> None:
         self._may_lighten = is_light
-        self._is_light = False
-        self._size = 0
-        self._task: Task | None = None
-        self._status: TaskStatus | None = None
         self._history: list[Message] = []
         self._artifacts: dict[str, Extent] = {}
         # Of artifacts in the last Task: their parts, and where a repetition of them has got to.
@@ -36,7 +39,6 @@ class ReplayFilter:
         self.references: dict[str, list[str]] = {}
         # What the agent said with a status, so that history does not repeat it.
         self._said_ids: set[str] = set()
-        self._has_spoken = False
 
     @property
     def task_id(self) -> str:
@@ -166,8 +168,15 @@ class ReplayFilter:
 
     def missing(self, task: Task) -> list[Event]:
         """Return the events that lead from what was shown to how the peer says the task stands."""
-        if self._task is None:
-            return [task]
+        return [task] if self._task is None else self._missing(task)
+
+    def untold(self, task: Task) -> list[Event]:
+        """Return the events that lead to how the peer says an ended task stands, of which its
+        caller knows nothing but its own messages. Nothing may be folded after it."""
+        self._said_ids = {one.message_id for one in task.history if one.role is Role.USER}
+        return self._missing(task)
+
+    def _missing(self, task: Task) -> list[Event]:
         ids = (task.id, task.context_id)
         found: list[Event] = []
         # Some peers list the message of the present status among the past ones as well.
@@ -180,7 +189,7 @@ class ReplayFilter:
         # Those are told as work, so that the state is to be told again where it is another.
         is_moved = bool(found) and task.status.state is not TaskState.WORKING
         for artifact in task.artifacts:
-            found += self._missing_parts(artifact)
+            found += self._missing_parts(artifact, self._task or task)
         if is_moved or self._is_news(task.status):
             found.append(StatusUpdate(*ids, task.status))
         return found
@@ -223,19 +232,18 @@ class ReplayFilter:
             case _:
                 return False
 
-    def _missing_parts(self, artifact: Artifact) -> list[Event]:
-        assert self._task is not None, "asked for a task that was begun"
-        ids = (self._task.id, self._task.context_id)
+    def _missing_parts(self, artifact: Artifact, task: Task) -> list[Event]:
+        ids = (task.id, task.context_id)
         parts = artifact.parts
         known = self._artifacts.get(artifact.artifact_id)
         if not parts:
             return []
         if known is None:
-            return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
+            return [ArtifactUpdate(*ids, artifact)]
         rest = known.after(parts)
         if rest is None:
             # Not what was shown and more: the peer changed it, so it is shown anew.
-            return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
+            return [ArtifactUpdate(*ids, artifact)]
         if not rest:
             return []
         return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=rest), append=True)]

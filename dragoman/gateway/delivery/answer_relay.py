@@ -38,16 +38,23 @@ logger = logging.getLogger("dragoman")
 class AnswerRelay:
     """The answer to one message of a task, from the agents that were given it one after another."""
 
+    # Set here and not in the constructor: one is made for each message.
+    # Which agent has the message, as the log has it.
+    forwarded = Forwarded("", "")
+    # Whether the agent may have the message although it never said so.
+    is_uncertain = False
+    # Whether the agent answered the present call, and what is called then; before the first call
+    # nothing is.
+    has_answered = False
+    on_answer: Callable[[], None] | None = None
+    # Of all events that the agent sent, recorded or not.
+    _events = _recorded_seq = 0
+    # How often the agent sent a slice of data without an event.
+    _idle_slices = 0
+
     def __init__(self, context: DeliveryContext, worker: Worker) -> None:
         self._context = context
         self._worker = worker
-        # Which agent has the message, as the log has it.
-        self.forwarded = Forwarded("", "")
-        # Whether the agent may have the message although it never said so.
-        self.is_uncertain = False
-        # Whether the agent answered the present call, and what is called then.
-        self.has_answered = False
-        self.on_answer: Callable[[], None] = _ignore
         # When the agent that has the task last showed a sign of life.
         self.signs = LifeSigns()
         # What of the agent's answer is in the log, by the agent's ids.
@@ -59,10 +66,6 @@ class AnswerRelay:
         self._recorded_artifacts: list[str] = []
         # What of the agent's answer deviates from its version and was read by its meaning.
         self._leniencies: set[str] = set()
-        # Of all events that the agent sent, recorded or not.
-        self._events = self._recorded_seq = 0
-        # How often the agent sent a slice of data without an event.
-        self._idle_slices = 0
 
     async def recollect(self) -> None:
         """Load what of the agent's answer is in the log, from before a crash or a question."""
@@ -119,7 +122,8 @@ class AnswerRelay:
 
     def _note_answer(self, connection: AgentConnection) -> None:
         self.has_answered, self.is_uncertain = True, False
-        self.on_answer()
+        if self.on_answer is not None:
+            self.on_answer()
         self._request_posts(connection)
 
     async def _keep_pace(self) -> None:
@@ -231,6 +235,8 @@ class AnswerRelay:
     def _missing(self, task: Task) -> list[Event]:
         """Return what of a task is not in the log."""
         if not self.replay_filter.task_id:
+            if task.status.state.is_terminal:
+                return self.replay_filter.untold(task)
             sent = [message for message in task.history if message.role is Role.USER]
             empty = Task(task.id, task.context_id, TaskStatus(TaskState.SUBMITTED), history=sent)
             self.replay_filter.apply(empty)
@@ -300,10 +306,6 @@ class AnswerRelay:
             raise TaskWaits
         worker.relay(status, metadata)
         raise TaskEnded
-
-
-def _ignore() -> None:
-    """Before the first call there is nothing to note an answer with."""
 
 
 def _is_rest(event: Event) -> bool:

@@ -67,8 +67,11 @@ class Circuits:
 
     def retry_in(self, url: str, caller: Principal) -> float:
         """Return the seconds until a caller may try an address; 0: at once."""
-        wait = self.address(url).retry_in
-        own = self.caller(url, caller)
+        breaker = self._addresses.get(url)
+        wait = 0.0 if breaker is None else breaker.retry_in
+        if not self._callers:
+            return wait
+        own = self._callers.get((url, caller))
         return wait if own is None else max(wait, own.retry_in)
 
     def tripped(self) -> list[tuple[str, Principal | None, BreakerState]]:

@@ -97,17 +97,20 @@ class Delivery:
         """Deliver the message and relay the answer, until the task rests."""
         await self._pick_first_address()
         log = self._worker.log
+        releasing: asyncio.TimerHandle | None = None
         if self._worker.plan.may_begin_early and log.durable_seq == 0:
             # The caller waits for the answer, and no money is held: the task is written once,
             # together with its answer, if that comes within a moment.
             log.is_held = True
-            asyncio.get_running_loop().call_later(_HOLD_BACK, log.release)
+            releasing = asyncio.get_running_loop().call_later(_HOLD_BACK, log.release)
         else:
             # Nothing is sent before the task, and the money held for it, are on disk.
             await log.durable(log.seq)
         try:
             await self._attempt_until_answered()
         finally:
+            if releasing is not None:
+                releasing.cancel()
             if log.is_held:
                 log.release()
 
@@ -222,7 +225,8 @@ class Delivery:
             is_ours=before.is_ours if before.agent else self._is_ours,
             continues=continues,
         )
-        relay.signs = LifeSigns()
+        if before.agent:
+            relay.signs = LifeSigns()
         # The log and the metrics show it, and they have names instead of ids.
         agent = self._context.router.get(agent_id)
         worker.log.agent = worker.log.scope.agent if agent is None else agent.name
@@ -282,9 +286,10 @@ class Delivery:
         context, relay = self._context, self._relay
         agent = self._agent()
         upstream = context.upstreams.of(agent)
-        if not upstream.reached_at(relay.forwarded.url):
-            self._leave_address(agent, upstream)
         url = upstream.reached_at(relay.forwarded.url)
+        if not url:
+            self._leave_address(agent, upstream)
+            url = upstream.reached_at(relay.forwarded.url)
         # The wait for a slot of ours is not the agent's silence.
         relay.signs.hold()
         async with AgentCall(context, upstream, url, self._requester, self._until()) as call:

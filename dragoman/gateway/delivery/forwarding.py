@@ -1,7 +1,8 @@
 """The gateway's code as the engine sees it: an agent whose work is done by other agents."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from dragoman.engine.running.replay import Replay
 from dragoman.engine.running.worker import Ended, Plan, Worker
@@ -72,17 +73,18 @@ class Forwarding:
         order = Order(
             agent=best.id,
             payee=best.owner,
-            held=max(agent.price for agent in rivals),
+            held=best.price if options.race == 1 else max(agent.price for agent in rivals),
             price=best.price,
             skill=chosen.skill or options.skill,
             due_at=ends or 0,
             cause="hurried" if is_hurried else "",
         )
         return Plan(
-            self._deliver_to(
-                [agent.id for agent in chosen.agents],
-                options,
-                chosen.why,
+            partial(
+                self._deliver,
+                chosen=[agent.id for agent in chosen.agents],
+                options=options,
+                why=chosen.why,
                 is_ours=not operation.message.task_id,
                 is_in_conversation=bool(operation.message.context_id),
             ),
@@ -115,27 +117,6 @@ class Forwarding:
             and upstream.works_once(upstream.urls[0])
         )
 
-    def _deliver_to(
-        self,
-        chosen: Sequence[str],
-        options: RoutingOptions,
-        why: str,
-        *,
-        is_ours: bool,
-        is_in_conversation: bool,
-    ) -> Callable[[Worker], Awaitable[None]]:
-        async def run(worker: Worker) -> None:
-            await self._deliver(
-                worker,
-                chosen,
-                options,
-                why,
-                is_ours=is_ours,
-                is_in_conversation=is_in_conversation,
-            )
-
-        return run
-
     async def _recover(self, worker: Worker) -> None:
         """Deliver a further message, or a message of a task that another worker began."""
         options = routing_options.read(worker.replay.began)
@@ -162,7 +143,7 @@ class Forwarding:
         if options.race > 1 and worker.replay.turn == 0:
             await Race(context, worker, chosen, options, is_ours=is_ours).run()
             return
-        if chosen and worker.replay.forwarded is None:
+        if chosen and self._router.canaries.has(chosen[0]) and worker.replay.forwarded is None:
             task_id, requester = worker.log.task_id, worker.caller.principal
             canary = self._router.canary(chosen[0], options.skill, task_id, requester)
             # The order stays the agent's, whichever version does the work.

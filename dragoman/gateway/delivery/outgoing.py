@@ -96,7 +96,8 @@ def _with_callers_id(worker: Worker, message: Message) -> Metadata:
 
 def clean(metadata: Metadata) -> Metadata:
     """Return metadata without members named like a credential, at any depth."""
-    return cast("Metadata", _clean(metadata, 0))
+    cleaned: Metadata = _clean(metadata, 0)
+    return cleaned
 
 
 def _clean(value: Any, depth: int) -> Any:
@@ -106,7 +107,8 @@ def _clean(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         return {
-            name: _clean(member, depth + 1)
+            # Most members are texts, which stay as they are.
+            name: member if type(member) is str and depth < _DEPTH else _clean(member, depth + 1)
             for name, member in members.items()
             if not _is_secret(name, member)
         }

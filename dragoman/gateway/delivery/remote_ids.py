@@ -69,9 +69,10 @@ def remote_message(
     if not task_id and names_tasks(connection):
         task_id = _our_task_id(worker, message_id, is_ours=forwarded.is_ours)
     message = worker.message
-    url = context.upstreams.of(agent).reached_at(forwarded.url)
-    keeps_id = agent.keep_message_ids and not context.router.is_own(url)
-    sent_id = message.message_id if keeps_id else MessageId(message_id)
+    sent_id = MessageId(message_id)
+    if agent.keep_message_ids:
+        url = context.upstreams.of(agent).reached_at(forwarded.url)
+        sent_id = sent_id if context.router.is_own(url) else message.message_id
     if forwarded.asks_plainly:
         message = as_answer(message, reply_to(message, ""))
     return msgspec.structs.replace(

@@ -105,7 +105,10 @@ class Upstream:
 
     def retry_in(self, requester: Principal) -> float:
         """Return the seconds until one of its addresses may be tried; 0: at once."""
-        return min(self.circuits.retry_in(url, requester) for url in self.urls)
+        urls = self.urls
+        if len(urls) == 1:
+            return self.circuits.retry_in(urls[0], requester)
+        return min(self.circuits.retry_in(url, requester) for url in urls)
 
     def next_url(self, requester: Principal, avoided: str = "") -> str:
         """Return the address for a requester's next task: in rotation, addresses that are there

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from dragoman.model.identity import Principal
 from dragoman.model.money import Terms
 from dragoman.model.order import (
     DELIVERED,
@@ -58,7 +59,7 @@ class TaskOrderRules:
         self, task: int, task_id: str, order: Order, at: int, state: TaskState
     ) -> Sequence[Effect]:
         """Return the effects of a task's first write."""
-        held = _to_hold(order.requester.text, order)
+        held = _to_hold(order.requester, order)
         row = OrderRow(
             task,
             task_id,
@@ -108,7 +109,7 @@ class TaskOrderRules:
         return effects
 
     def _assign(self, row: OrderRow, order: Order, at: int, effects: list[Effect]) -> OrderRow:
-        held = _to_hold(row.requester.text, order)
+        held = _to_hold(row.requester, order)
         transfer = _transfer(row, "hold", at, _RESERVED, row.holds)
         if held > row.held:
             more = held - row.held
@@ -159,10 +160,10 @@ class TaskOrderRules:
         return FUNDED if held and self.terms.escrow else ""
 
 
-def _to_hold(requester: str, order: Order) -> int:
+def _to_hold(requester: Principal, order: Order) -> int:
     """Return what is to be reserved: nothing where the requester would be paid."""
     # Before an agent is chosen it is not known who will be paid.
-    if order.agent and requester == order.payee.text:
+    if order.agent and requester == order.payee:
         return 0
     return max(order.held, order.price)
 

@@ -51,6 +51,8 @@ class AgentCache:
 
     def __init__(self, store: GatewayStore, clock: Clock, audit: Audit) -> None:
         self.index = SearchIndex()
+        # Returns an agent by its id or its name.
+        self.get: Callable[[str], Registered | None] = self.index.get
         self._store = store
         self._rows = store.agents
         self._clock = clock
@@ -86,10 +88,6 @@ class AgentCache:
     def listen_circuits(self, changed: Callable[[Registered, CircuitRow], None]) -> None:
         """Have a function called with every circuit that another process opens or closes."""
         self._circuit_listeners.append(changed)
-
-    def get(self, ref: str) -> Registered | None:
-        """Return an agent by its id or its name."""
-        return self.index.get(ref)
 
     def all(self) -> Sequence[Registered]:
         """Return all agents, by name."""

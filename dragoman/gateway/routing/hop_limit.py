@@ -68,7 +68,7 @@ def depart(
     has already is kept if it is earlier. Raises `TaskFailed` once it has passed."""
     onward: Metadata = {**metadata, HOPS: [*_hops(metadata), own_id]}
     given = _deadline(metadata)
-    ends = min((at for at in (deadline, given) if at is not None), default=None)
+    ends = given if deadline is None or (given is not None and given < deadline) else deadline
     if ends is not None:
         if ends - now() <= MARGIN:
             raise TaskFailed("The task's deadline passed before it could be forwarded.")

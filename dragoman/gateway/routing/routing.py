@@ -62,7 +62,7 @@ def choose(
         named = [one for one in left if request.agent in (one.id, one.name)]
         if not named:
             raise NoAgentAvailable(f"No agent available: {request.agent} is not registered")
-        return _only(_affordable(request, named)[0], request.skill)
+        return choose_named(request, named[0])
     fits = _fits(request, left)
     _affordable(request, [fit.candidate for fit in fits])
     fits = [fit for fit in fits if _refusal(request, fit.candidate) is None]
@@ -77,9 +77,13 @@ def choose(
     return _ranked(fits, policy, request, memory or RoutingMemory())
 
 
-def _only(named: Candidate, skill: str) -> Choice:
+def choose_named(request: RoutingRequest, named: Candidate) -> Choice:
+    """Return the agent that a request names; raises `TrustTooLow` and `InsufficientCredits`."""
+    if _refusal(request, named) is not None:
+        _affordable(request, [named])
     at_present = "" if named.is_available else ", which does not answer at present"
-    return Choice([named.id], f"{_about(named, '')}; it was asked for by name{at_present}", skill)
+    why = f"{_about(named, '')}; it was asked for by name{at_present}"
+    return Choice([named.id], why, request.skill)
 
 
 def _refusal(request: RoutingRequest, one: Candidate) -> type[A2AError] | None:

@@ -190,6 +190,22 @@ def test_what_the_caller_said_itself_is_not_told() -> None:
     assert seen.missing(task) == []
 
 
+@given(histories(), st.sampled_from(["", "q", "m0"]))
+@settings(max_examples=200)
+def test_an_ended_task_is_told_alike_with_and_without_a_fold(
+    events: list[Event], asked: str
+) -> None:
+    task = peer([*events, status(TaskState.COMPLETED, "end")])
+    sent = [said(asked, Role.USER)] if asked else []
+    task = msgspec.structs.replace(task, history=[*sent, *task.history])
+    begun = msgspec.structs.replace(
+        task, status=TaskStatus(TaskState.SUBMITTED), artifacts=[], history=sent
+    )
+    seen = ReplayFilter()
+    seen.apply(begun)
+    assert ReplayFilter().untold(task) == seen.missing(task)
+
+
 def test_events_without_a_task_make_one() -> None:
     for event in (status(message="m"), chunk("a", "1")):
         seen = ReplayFilter()
