@@ -22,6 +22,7 @@ from dragoman.engine.running.replay import Replay
 from dragoman.engine.running.worker import Plan, Worker
 from dragoman.engine.task_events import trace_event
 from dragoman.errors import (
+    InternalError,
     InvalidParams,
     Overloaded,
     RateLimited,
@@ -538,8 +539,10 @@ async def _fail_overdue(worker: Worker) -> None:
 
 async def _end_undecided(worker: Worker, seconds: float) -> None:
     """Fail code that is overdue before it decides whether there is a task: no sweep finds it."""
-    _, undecided = await asyncio.wait([worker.decision], timeout=seconds)
-    if undecided:
+    # What keeps it from a decision is told to the caller that waits for one.
+    with contextlib.suppress(TimeoutError, StoreRefused, InternalError):
+        await asyncio.wait_for(worker.decided(), seconds)
+    if not worker.is_decided:
         worker.end(TaskState.FAILED, OVERDUE)
 
 
