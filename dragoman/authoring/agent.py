@@ -298,6 +298,8 @@ class Agent:
 def _deadline(own: float | None, metadata: Metadata) -> float | None:
     """Return the seconds a task has: the skill's deadline, or the caller's if that is shorter."""
     wanted = metadata.get("timeoutMs")
+    if wanted is None:
+        return own
     if not isinstance(wanted, int | float) or not 0 < wanted <= _MAX_TIMEOUT:
         return own
     return wanted / 1000 if own is None else min(own, wanted / 1000)

@@ -494,9 +494,8 @@ class TaskLog(msgspec.Struct, eq=False):
         standing = TaskPosition(draft.state, self._status_at, events[-1].seq)
         snapshot = None
         if draft.state.is_resting and not draft.is_light:
-            task = draft.task()
-            head = msgspec.structs.replace(task, artifacts=[]) if task.artifacts else task
-            snapshot = Snapshot(standing.last_seq, encode(head), encode(task.artifacts))
+            head, artifacts = encode(draft.head()), encode(draft.artifacts())
+            snapshot = Snapshot(standing.last_seq, head, artifacts)
         if self._position is None:
             write = Create(
                 self.scope,

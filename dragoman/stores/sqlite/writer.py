@@ -317,11 +317,12 @@ class Writer:
         if self.fault is not None:
             # Also what was committed meanwhile: it is in a file that is lost.
             outcomes = [(done, error or self.fault, 0) for done, error, _ in outcomes]
-        # The next group goes to the disk while this one's callers are told: by the thread, since
-        # they are told in the order of their writes.
-        self._is_telling = True
-        self._write_group()
-        self._is_telling = False
+        if self._pending:
+            # The next group goes to the disk while this one's callers are told: by the thread,
+            # since they are told in the order of their writes.
+            self._is_telling = True
+            self._write_group()
+            self._is_telling = False
         for done, error, number in outcomes:
             try:
                 done(error, number)
@@ -635,7 +636,7 @@ def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope)
 
 def _size(write: Write) -> int:
     """Return about how many bytes a write inserts."""
-    if isinstance(write, Create | Append):
+    if type(write) is Create or type(write) is Append:
         return write.size
     return len(write.body)
 
