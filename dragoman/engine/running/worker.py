@@ -230,7 +230,7 @@ class Worker:
     async def decided(self) -> Message | None:
         """Wait until it is decided whether there is a task; return the reply if there is none."""
         if not self.is_decided:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[None] = self.log.loop.create_future()
             self._deciding = [*self._deciding, future]
             await future
             if self._is_undecidable:
@@ -303,9 +303,9 @@ class Worker:
     def start(self) -> None:
         """Begin; the code's first slice runs before anything is written."""
         self.is_started = True
-        self._run = AuthorRun(self._work(), loop=asyncio.get_running_loop())
-        self._run.owner = self
-        self._run.add_done_callback(self._ended)
+        self._run = run = AuthorRun(self._work(), loop=self.log.loop)
+        run.owner = self
+        run.add_done_callback(self._ended)
         if self.is_cancelled:
             # While its task was being recorded.
             self._interrupt()
