@@ -73,6 +73,8 @@ _LOST_WRITES = frozenset(
 )
 # What refuses one write of a group, and leaves the transaction as it is.
 _REFUSALS = (apsw.ConstraintError, StoreConflict, StoreUnavailable, HoldRefused)
+# Writes of events. Not a union, which would be made for every write that is looked at.
+_OF_EVENTS = (Create, Append)
 # Scopes known by heart. Tenants may be the callers' choice, and so without end.
 MOST_KNOWN = 10_000
 _K = TypeVar("_K")
@@ -636,7 +638,7 @@ def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope)
 
 def _size(write: Write) -> int:
     """Return about how many bytes a write inserts."""
-    if type(write) is Create or type(write) is Append:
+    if isinstance(write, _OF_EVENTS):
         return write.size
     return len(write.body)
 
