@@ -203,8 +203,9 @@ class Agent:
         """Choose the skill and check the message against it."""
         message = operation.message
         skill = self._choose(operation, began)
-        _check_modes(message, skill.card.input_modes or self.input_modes)
-        offered = skill.card.output_modes or self.output_modes
+        card = skill.card
+        _check_modes(message, card.input_modes or self.input_modes)
+        offered = card.output_modes or self.output_modes
         if not _can_produce(offered, operation.accepted_output_modes):
             raise ContentTypeNotSupported("None of the accepted output modes can be produced")
         # An answer goes to the code that asked, which knows best what to make of it.
@@ -215,7 +216,7 @@ class Agent:
             raise
         except BaseException as error:
             # Types of the author's may have validators of their own.
-            raise CodeFailed(f"the arguments of {skill.card.id}") from error
+            raise CodeFailed(f"the arguments of {card.id}") from error
 
         async def run(worker: Worker) -> Message | None:
             if self.threads is None:
@@ -231,7 +232,7 @@ class Agent:
             return await skill.run(given, turn, worker, self.threads)
 
         deadline = _deadline(skill.deadline, operation.metadata)
-        return Plan(run, skill.may_reply, deadline, name=skill.card.id)
+        return Plan(run, skill.may_reply, deadline, name=card.id)
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
@@ -298,6 +299,8 @@ class Agent:
 def _deadline(own: float | None, metadata: Metadata) -> float | None:
     """Return the seconds a task has: the skill's deadline, or the caller's if that is shorter."""
     wanted = metadata.get("timeoutMs")
+    if wanted is None:
+        return own
     if not isinstance(wanted, int | float) or not 0 < wanted <= _MAX_TIMEOUT:
         return own
     return wanted / 1000 if own is None else min(own, wanted / 1000)

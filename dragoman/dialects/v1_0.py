@@ -119,11 +119,12 @@ class V1(ProtoDialect):
 
     def encode_reply(self, operation: ops.Operation, reply: Reply) -> bytes:
         """Return the JSON of a reply; only answers to a send are wrapped."""
+        if isinstance(reply, TaskReply):
+            # Most replies are one.
+            body = encode_task(reply)
+            wrapped = isinstance(operation, ops.SendMessage)
+            return b'{"task":' + body + b"}" if wrapped else body
         match reply:
-            case TaskReply():
-                body = encode_task(reply)
-                wrapped = isinstance(operation, ops.SendMessage)
-                return b'{"task":' + body + b"}" if wrapped else body
             case Message():
                 body = encode_event(reply)
                 return body if EXTRA_MEMBER not in body else encode_event(without_extra(reply))

@@ -188,9 +188,11 @@ class HookCalls:
     @property
     def is_on(self) -> bool:
         """Whether there is any hook."""
-        if not self._hooks:
-            return False
-        return any(hooks.observers or hooks.transforms for hooks in self._hooks)
+        # Asked for every task, so without a generator.
+        for hooks in self._hooks:  # noqa: SIM110
+            if hooks.observers or hooks.transforms:
+                return True
+        return False
 
     @property
     def observers(self) -> list[EventHook]:

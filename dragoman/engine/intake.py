@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -22,6 +23,7 @@ from dragoman.engine.running.replay import Replay
 from dragoman.engine.running.worker import Plan, Worker
 from dragoman.engine.task_events import trace_event
 from dragoman.errors import (
+    InternalError,
     InvalidParams,
     Overloaded,
     RateLimited,
@@ -305,41 +307,42 @@ class Intake:
         """Begin a task, or at least the code that decides whether there will be one.
 
         Where other processes share the store, the code of a task waits: see `_start_recorded`."""
-        self._live.make_room(scope)
-        plan = self._code.plan(operation, caller=call.caller)
-        if self._code.is_scoped:
-            self._code.admit(call.caller, operation)
+        live, shares, code, caller = self._live, self._shares, self._code, call.caller
+        live.make_room(scope)
+        plan = code.plan(operation, caller=caller)
+        if code.is_scoped:
+            code.admit(caller, operation)
         ends = _ends(plan, operation, self._clock)
         if ends is not None and ends <= self._clock.now() and plan.order is None:
             # Its caller waits no longer. (A task with an order is ended by its own code.)
             plan = Plan(_fail_overdue)
         message = operation.message
-        who = call.caller.who
+        who = caller.who
         task_id = message.task_id or TaskId(new_id())
         context_id = message.context_id or ContextId(new_id())
         operation = _with_ids(operation, task_id, context_id)
-        root = self._shares.root(message.message_id, who)
+        root = shares.root(message.message_id, who)
         log = TaskLog(
             self._store,
-            self._live.bell,
-            self._live.limits,
+            live.bell,
+            live.limits,
             scope,
             task_id,
             context_id,
-            self._shares,
-            self._shares.account(root.who),
+            shares,
+            shares.account(root.who),
             scope.agent,
             (scope, task_id),
         )
-        if self._shares.has_bounds:
-            if self._shares.is_unmeasured(log.account):
-                self._live.in_background(self._shares.measure(log.account, self._store))
+        if shares.has_bounds:
+            if shares.is_unmeasured(log.account):
+                live.in_background(shares.measure(log.account, self._store))
             if log.account.is_full:
                 raise RateLimited(STORE_IS_FULL, retry_after=_RETRY_FULL_AFTER)
         now = log.now()
         if plan.order is not None:
             log.order = msgspec.structs.replace(
-                plan.order, requester=call.caller.principal, began_at=now
+                plan.order, requester=caller.principal, began_at=now
             )
         task = Task(
             id=task_id,
@@ -352,21 +355,16 @@ class Intake:
         log.is_held = True
         if key is not None:
             log.use_key(key)
-        hooks = LogHooks(self._context.hooks, log) if self._context.hooks.is_on else None
-
-        async def keep(reply: Message) -> Message:
-            if hooks is None:
-                return await self._keep_reply(scope, key, reply)
-            stored = await self._keep_reply(scope, key, await hooks.reply(reply))
-            hooks.replied(stored)
-            return stored
-
+        keep = functools.partial(self._keep_reply, scope, key)
+        if self._context.hooks.is_on:
+            hooks = LogHooks(self._context.hooks, log)
+            keep = functools.partial(self._keep_hooked_reply, hooks, keep)
         replay = Replay([operation])
         # Counted after all other checks, and before anything is recorded.
-        if self._shares.quota is not None and not root.is_counted:
+        if shares.quota is not None and not root.is_counted:
             self._count(log, root, plan.tasks)
         worker = Worker(
-            log, replay, plan, call.caller, self._clock, keep, is_local=self._context.is_local
+            log, replay, plan, caller, self._clock, keep, is_local=self._context.is_local
         )
         replay.trace = tracing.current()
         try:
@@ -377,8 +375,8 @@ class Intake:
                 log.emit(TraceJoined(replay.trace.parent, replay.trace.state))
                 if tracing.on:
                     tracing.note({"agent.task.id": task_id, "session.id": context_id})
-            if call.caller.scopes:
-                log.emit(ScopesGranted(sorted(call.caller.scopes)))
+            if caller.scopes:
+                log.emit(ScopesGranted(sorted(caller.scopes)))
             if ends is not None:
                 log.deadline = replay.deadline = ends
                 log.emit(DeadlineSet(ends))
@@ -388,16 +386,16 @@ class Intake:
             raise InvalidParams("is larger than a task may be", field="message") from None
         if operation.push is not None:
             log.pushes = [with_ids(operation.push, task_id)]
-            self._live.in_background(self._receivers.deliver(log))
-        self._live.add(worker, (scope, key) if key is not None else None)
+            live.in_background(self._receivers.deliver(log))
+        live.add(worker, (scope, key) if key is not None else None)
         if self._store.knows_all or plan.may_reply or plan.may_begin_early:
-            self._live.start(worker)
+            live.start(worker)
         if not plan.may_reply:
             # After the start, so that the first slice comes before the write.
             log.release()
         elif ends is not None:
             seconds = (ends - self._clock.now()) / 1000
-            self._live.in_background(_end_undecided(worker, seconds))
+            live.in_background(_end_undecided(worker, seconds))
         return BegunTask(worker, task)
 
     def _count(self, log: TaskLog, root: Root, count: int) -> None:
@@ -421,6 +419,14 @@ class Intake:
                 raise
             return decode_message(known.reply)
         return reply
+
+    async def _keep_hooked_reply(
+        self, hooks: LogHooks, keep: Callable[[Message], Awaitable[Message]], reply: Message
+    ) -> Message:
+        """Store what the hooks made of a reply, and show it to them."""
+        stored = await keep(await hooks.reply(reply))
+        hooks.replied(stored)
+        return stored
 
     async def _start_recorded(self, worker: Worker) -> None:
         """Start a task's code once no other process can have taken the same message first."""
@@ -538,8 +544,10 @@ async def _fail_overdue(worker: Worker) -> None:
 
 async def _end_undecided(worker: Worker, seconds: float) -> None:
     """Fail code that is overdue before it decides whether there is a task: no sweep finds it."""
-    _, undecided = await asyncio.wait([worker.decision], timeout=seconds)
-    if undecided:
+    # What keeps it from a decision is told to the caller that waits for one.
+    with contextlib.suppress(TimeoutError, StoreRefused, InternalError):
+        await asyncio.wait_for(worker.decided(), seconds)
+    if not worker.is_decided:
         worker.end(TaskState.FAILED, OVERDUE)
 
 

@@ -155,18 +155,23 @@ class Draft:
 
     def task(self) -> Task:
         """Return the task as it stands."""
+        return msgspec.structs.replace(self.head(), artifacts=self.artifacts())
+
+    def head(self) -> Task:
+        """Return the task as it stands, without its artifacts."""
         assert not self.is_light, "a light draft has no contents; read the store"
         return msgspec.structs.replace(
-            self._task,
-            status=self._status,
-            history=list(self._history),
-            artifacts=[
-                artifact
-                if len(artifact.parts) == len(parts)
-                else msgspec.structs.replace(artifact, parts=list(parts))
-                for artifact, parts in self._artifacts.values()
-            ],
+            self._task, status=self._status, history=list(self._history), artifacts=[]
         )
+
+    def artifacts(self) -> list[Artifact]:
+        """Return its artifacts as they stand."""
+        return [
+            artifact
+            if len(artifact.parts) == len(parts)
+            else msgspec.structs.replace(artifact, parts=list(parts))
+            for artifact, parts in self._artifacts.values()
+        ]
 
     def _retire_status_message(self) -> None:
         """What the agent said with a status becomes history once the status is not current."""

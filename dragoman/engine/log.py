@@ -166,6 +166,8 @@ class TaskLog(msgspec.Struct, eq=False):
     agent: str
     # What it is found by: tasks of two callers may have one id.
     key: tuple[Scope, TaskId]
+    # Asked for once: each look-up of the running loop is a system call, on Python 3.11.
+    loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     number: int = 0
     fence: int = 0
     draft: Draft | None = None
@@ -410,7 +412,7 @@ class TaskLog(msgspec.Struct, eq=False):
             return
         if self.failure is not None:
             raise self.failure
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self.loop.create_future()
         self._durable.append((seq, future))
         await future
 
@@ -419,7 +421,7 @@ class TaskLog(msgspec.Struct, eq=False):
 
         None: it is too large to be held in memory.
         """
-        future: asyncio.Future[TaskReading | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[TaskReading | None] = self.loop.create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
         else:
@@ -443,7 +445,7 @@ class TaskLog(msgspec.Struct, eq=False):
         if not (self._is_writing or self._is_scheduled or self.is_held):
             self._is_scheduled = True
             # After the worker's present slice: a short task is accepted and completed in one write.
-            asyncio.get_running_loop().call_soon(self._write)
+            self.loop.call_soon(self._write)
 
     def _write(self) -> None:
         self._is_scheduled = False
@@ -494,9 +496,8 @@ class TaskLog(msgspec.Struct, eq=False):
         standing = TaskPosition(draft.state, self._status_at, events[-1].seq)
         snapshot = None
         if draft.state.is_resting and not draft.is_light:
-            task = draft.task()
-            head = msgspec.structs.replace(task, artifacts=[]) if task.artifacts else task
-            snapshot = Snapshot(standing.last_seq, encode(head), encode(task.artifacts))
+            head, artifacts = encode(draft.head()), encode(draft.artifacts())
+            snapshot = Snapshot(standing.last_seq, head, artifacts)
         if self._position is None:
             write = Create(
                 self.scope,

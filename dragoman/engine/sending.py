@@ -18,8 +18,7 @@ from dragoman.engine.intake import (
 from dragoman.engine.log import TaskLog
 from dragoman.engine.reading import TaskReader
 from dragoman.engine.receivers import refused
-from dragoman.engine.running.worker import Worker
-from dragoman.errors import InternalError, StoreConflict, StoreRefused
+from dragoman.errors import StoreConflict, StoreRefused
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage
@@ -153,20 +152,8 @@ async def _reply(accepted: Accepted) -> Message | None:
     """Wait until it is decided whether there is a task; return the reply if there is none."""
     match accepted:
         case BegunTask(worker) | Arriving(worker):
-            return await _decided(worker)
+            return await worker.decided()
         case Message():
             return accepted
         case _:
             return None
-
-
-async def _decided(worker: Worker) -> Message | None:
-    decision = worker.decision
-    if decision.done():
-        return None if decision.cancelled() else decision.result()
-    try:
-        return await asyncio.shield(decision)
-    except asyncio.CancelledError:
-        if decision.cancelled():
-            raise InternalError from None
-        raise

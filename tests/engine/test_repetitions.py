@@ -94,6 +94,23 @@ async def test_ten_of_the_same_message_get_one_direct_reply(house: House, stage:
     assert (await house.count(), stage.runs) == (0, ["held"])
 
 
+@pytest.mark.requirement("T-32", "T-24")
+async def test_a_caller_that_leaves_takes_the_direct_reply_from_no_other(
+    house: House, stage: Stage
+) -> None:
+    await house.start(stage.agent)
+    said = message("held", skill="reply")
+    leaving, staying = (asyncio.ensure_future(house.send(said)) for _ in range(2))
+    await within(stage.started.wait())
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    stage.go_on.set()
+    answer = await within(staying)
+    assert leaving.cancelled() and isinstance(answer, Message)
+    assert await house.send(said) == answer
+    assert (await house.count(), stage.runs) == (0, ["held"])
+
+
 @pytest.mark.requirement("T-32")
 @pytest.mark.parametrize("skill", ["reply", "held"])
 async def test_a_look_that_is_older_than_the_answer_to_the_same_message_starts_no_code(

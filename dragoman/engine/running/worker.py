@@ -40,6 +40,7 @@ from dragoman.engine.task_events import (
 )
 from dragoman.errors import (
     A2AError,
+    InternalError,
     StoreRefused,
     StoreUnavailable,
     TaskFailed,
@@ -176,6 +177,13 @@ class Worker:
     _artifacts = 0
     # The chunks that may be the last of their artifacts; made with the first.
     _chunks: HeldChunks | None = None
+    # Whether it is decided that there is a task, or only a reply; that reply, or why there is
+    # neither; whether the code ended without a decision; and the callers that wait for it.
+    is_decided = True
+    _reply: Message | None = None
+    _no_reply: StoreRefused | None = None
+    _is_undecidable = False
+    _deciding: Sequence[asyncio.Future[None]] = ()
     # Why the code cannot go on, even if it swallows the exception.
     _changed = ""
     _arrival: asyncio.Future[None] | None = None
@@ -208,18 +216,36 @@ class Worker:
         self.plan = plan
         # The places of messages the code was not given yet.
         self._inbox: deque[int] = deque()
-        # Done when it is decided whether there is a task (None) or only a reply.
-        self.decision: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         # Keys of the messages it was given, for as long as the store may not have them.
         self.keys: list[tuple[Scope, bytes]] = []
-        if not plan.may_reply:
-            self.decision.set_result(None)
+        if plan.may_reply:
+            self.is_decided = False
 
     @property
     def has_task(self) -> bool:
         """Whether it is decided that there is a task."""
-        decision = self.decision
-        return decision.done() and not decision.cancelled() and decision.result() is None
+        is_none = self._reply is None and self._no_reply is None and not self._is_undecidable
+        return self.is_decided and is_none
+
+    async def decided(self) -> Message | None:
+        """Wait until it is decided whether there is a task; return the reply if there is none."""
+        if not self.is_decided:
+            future: asyncio.Future[None] = self.log.loop.create_future()
+            self._deciding = [*self._deciding, future]
+            await future
+            if self._is_undecidable:
+                raise InternalError
+        if self._no_reply is not None:
+            raise self._no_reply
+        return self._reply
+
+    def _settle(self, reply: Message | None = None) -> None:
+        """It is decided that there is a task, or only a reply, or neither."""
+        self.is_decided, self._reply = True, reply
+        waiting, self._deciding = self._deciding, ()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     @property
     def message(self) -> Message:
@@ -277,9 +303,9 @@ class Worker:
     def start(self) -> None:
         """Begin; the code's first slice runs before anything is written."""
         self.is_started = True
-        self._run = AuthorRun(self._work(), loop=asyncio.get_running_loop())
-        self._run.owner = self
-        self._run.add_done_callback(self._ended)
+        self._run = run = AuthorRun(self._work(), loop=self.log.loop)
+        run.owner = self
+        run.add_done_callback(self._ended)
         if self.is_cancelled:
             # While its task was being recorded.
             self._interrupt()
@@ -360,8 +386,8 @@ class Worker:
 
     def decide(self) -> None:
         """There will be a task: from here on everything is recorded."""
-        if not self.decision.done():
-            self.decision.set_result(None)
+        if not self.is_decided:
+            self._settle()
             self.log.release()
             self._begin()
 
@@ -378,7 +404,7 @@ class Worker:
         references: Sequence[str] = (),
     ) -> Recorded:
         """Record a status, optionally with something the agent says."""
-        if not self.decision.done():
+        if not self.is_decided:
             self.decide()
         update, at = status_update(self.log, state, parts, metadata, references)
         return self.emit(update, at=at)
@@ -438,14 +464,14 @@ class Worker:
 
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""
-        if not self.decision.done():
+        if not self.is_decided:
             self.decide()
         log = self.log
         return self.emit(ArtifactUpdate(log.task_id, log.context_id, artifact, append, last))
 
     def chunk(self, artifact: Artifact, *, append: bool) -> None:
         """Record a chunk of an artifact that may be its last: it is held back for a moment."""
-        if not self.decision.done():
+        if not self.is_decided:
             self.decide()
         if self._chunks is None:
             self._chunks = HeldChunks(partial(self.emit, is_held_chunk=True), self._fail_outside)
@@ -580,7 +606,9 @@ class Worker:
             reply = await self._serve_messages()
             if reply is not None:
                 self._end_span()
-                self.decision.set_result(await self._keep(reply))
+                kept = await self._keep(reply)
+                if not self.is_decided:
+                    self._settle(kept)
         except BaseException as error:
             if self._passes(error):
                 raise
@@ -614,10 +642,10 @@ class Worker:
         """Record the outcome of code that raised."""
         if isinstance(error, Ended | StoreRefused):
             logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
-            if isinstance(error, StoreRefused) and not self.decision.done():
+            if isinstance(error, StoreRefused) and not self.is_decided:
                 # The caller that waits for the reply learns why there is none.
-                self.decision.set_exception(error)
-                self.decision.exception()
+                self._no_reply = error
+                self._settle()
             elif isinstance(error, StoreUnavailable) and self.log.failure is None:
                 # Its own log may be well, but the code did not get what it needs: it is tried
                 # again, as if its log could not be written.
@@ -636,7 +664,7 @@ class Worker:
             self._end_span()
             if tracing.on:
                 self.span = turn_span(self.log, self.replay.turn, self.attempt)
-            if self.decision.done():
+            if self.is_decided:
                 self._begin()
             last_parts: list[Part] = []
             reply = None
@@ -658,7 +686,7 @@ class Worker:
                 raise
             self._check_end()
             if reply is not None:
-                if not self.decision.done():
+                if not self.is_decided:
                     return reply
                 # Once there is a task, what the agent answers belongs to it.
                 last_parts = reply.parts
@@ -769,8 +797,9 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
-        if not self.decision.done():
-            self.decision.cancel()
+        if not self.is_decided:
+            self._is_undecidable = True
+            self._settle()
         if self.on_end is not None:
             self.on_end()
 

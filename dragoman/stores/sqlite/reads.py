@@ -51,7 +51,7 @@ class FileReads:
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
-        number = self._scope(scope)
+        number = self._scopes.get(scope) or self._scope(scope)
         if number is None:
             return None
         rows = self._rows("known", (number, key))
@@ -72,7 +72,7 @@ class FileReads:
         self, scope: Scope, task_id: TaskId
     ) -> tuple[int, int, TaskReading | None] | None:
         """Return a task's number and last position and, if it rests, the task."""
-        place = self._scope(scope)
+        place = self._scopes.get(scope) or self._scope(scope)
         if place is None:
             return None
         rows = self._execute(self._sql["at_rest"], (task_id, place)).fetchall()

@@ -73,6 +73,8 @@ _LOST_WRITES = frozenset(
 )
 # What refuses one write of a group, and leaves the transaction as it is.
 _REFUSALS = (apsw.ConstraintError, StoreConflict, StoreUnavailable, HoldRefused)
+# Writes of events. Not a union, which would be made for every write that is looked at.
+_OF_EVENTS = (Create, Append)
 # Scopes known by heart. Tenants may be the callers' choice, and so without end.
 MOST_KNOWN = 10_000
 _K = TypeVar("_K")
@@ -317,11 +319,12 @@ class Writer:
         if self.fault is not None:
             # Also what was committed meanwhile: it is in a file that is lost.
             outcomes = [(done, error or self.fault, 0) for done, error, _ in outcomes]
-        # The next group goes to the disk while this one's callers are told: by the thread, since
-        # they are told in the order of their writes.
-        self._is_telling = True
-        self._write_group()
-        self._is_telling = False
+        if self._pending:
+            # The next group goes to the disk while this one's callers are told: by the thread,
+            # since they are told in the order of their writes.
+            self._is_telling = True
+            self._write_group()
+            self._is_telling = False
         for done, error, number in outcomes:
             try:
                 done(error, number)
@@ -635,7 +638,7 @@ def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope)
 
 def _size(write: Write) -> int:
     """Return about how many bytes a write inserts."""
-    if isinstance(write, Create | Append):
+    if isinstance(write, _OF_EVENTS):
         return write.size
     return len(write.body)
 
