@@ -41,8 +41,8 @@ OVER_AFTER = 1.0
 _MAX_AGE = 0.1
 # The part of a delay that counts also if our thread did not work: an agent may block the loop.
 _STILL = 1 / 8
-# Requests that may begin from one sample to the next if none of them is answered, and those that may
-# always be under way.
+# Requests that may begin from one sample to the next if none of them is answered, and those that
+# may always be under way.
 MOST = 1024
 LEAST = 16
 # There may be so many times as many preferred requests.
