@@ -113,14 +113,18 @@ class PostgresBench:
         return server
 
     @contextlib.asynccontextmanager
-    async def running(self, *kinds: OnPostgres) -> AsyncGenerator[list[Server]]:
-        """Run servers for a while; a peer that cannot run is left out, with a note."""
+    async def running(
+        self, *kinds: OnPostgres, is_seeded: bool = True
+    ) -> AsyncGenerator[list[Server]]:
+        """Run servers for a while, with some tasks; a peer that cannot run is left out, with a
+        note."""
         servers: list[Server] = []
         try:
             for kind in kinds:
                 try:
                     servers.append(await self.server(kind))
-                    servers[-1].tasks = await seeded(servers[-1])
+                    if is_seeded:
+                        servers[-1].tasks = await seeded(servers[-1])
                 except CannotStart as error:
                     if not kind.requirements:
                         raise
@@ -135,6 +139,9 @@ class PostgresBench:
             for name, measure in (("send", self.send), ("get", self.get)):
                 self.say(name)
                 self.figures[name] = await self._alternating(servers, measure)
+        # On servers of their own: rounds of calls ask for the server's health first, and beside one
+        # who asked within half a minute a caller of Dragoman streams in smaller slices.
+        async with self.running(_PLAIN, _CLUSTER, _OURS, is_seeded=False) as servers:
             self.say("streams")
             self.figures["streams"] = await self._alternating(servers, self.streams)
 

@@ -41,7 +41,8 @@ OVER_AFTER = 1.0
 _MAX_AGE = 0.1
 # The part of a delay that counts also if our thread did not work: an agent may block the loop.
 _STILL = 1 / 8
-# Requests that may begin from one sample to the next, and those that may always be under way.
+# Requests that may begin from one sample to the next if none of them is answered, and those that
+# may always be under way.
 MOST = 1024
 LEAST = 16
 # There may be so many times as many preferred requests.
@@ -112,7 +113,8 @@ class Admission:
             who = self.who(connection)
             if self.under_way >= self.most and not self._may_exceed(who, is_preferred=is_preferred):
                 return self._refuse()
-        elif self._begun >= MOST:
+        elif self._begun >= MOST and self.under_way >= MOST:
+            # Those that were answered meanwhile are no crowd: reads are many in a sample.
             return self._refuse()
         self._begun += 1
         self.under_way += 1

@@ -121,8 +121,9 @@ class Site:
             # Being killed often is not the code's fault.
             "DRAGOMAN_MAX_ATTEMPTS": "1000",
             # Tasks that were under way in two kills run one at a time, and others wait for them
-            # for six times as long: that is no part of a takeover.
-            "DRAGOMAN_SUSPECT_SECONDS": "0.01",
+            # for up to 32 times as long, as a task survives one kill after the other: that is no
+            # part of a takeover.
+            "DRAGOMAN_SUSPECT_SECONDS": "0.001",
             # Replicas share the key that seals secrets in their store.
             "DRAGOMAN_STORE_KEY": b64encode(random.Random(self.seed).randbytes(32)).decode(),
             "XDG_DATA_HOME": str(self.folder),

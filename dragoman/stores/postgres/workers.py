@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from importlib.metadata import version
 
@@ -41,7 +41,7 @@ _SQL = named("dragoman.stores.postgres", "workers.sql")
 BEAT_EVERY = 0.3
 ANSWER_WITHIN = 3.0
 # Seconds between two looks at who has no session, and that a worker has to open its own again: a
-# killed one is found within the sum of both, rounded up to whole looks.
+# killed one is found within the sum of both.
 LOOK_EVERY = 0.1
 REOPEN_WITHIN = 0.25
 # Seconds between two beats at most, for them to be steady.
@@ -279,7 +279,8 @@ class Workers:
         """Give signs of life and look at the others; open the session again when it is lost."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_every):
+                pause = until_next_look(self._absent.values(), time.monotonic(), self._look_every)
+                async with asyncio.timeout(pause):
                     await self._lost.wait()
             try:
                 is_lost = self._session is None or self._session.is_closed()
@@ -303,6 +304,13 @@ class Workers:
                     # Cut off: the other connections would wait for ever.
                     self._connections.drop()
                 await asyncio.sleep(_BETWEEN_TRIES)
+
+
+def until_next_look(absent_since: Iterable[float], now: float, every: float) -> float:
+    """Return the seconds until the next look: it comes sooner where a worker has had its time to
+    open a session by then. One that is still there after that is looked at as ever."""
+    left = (since + REOPEN_WITHIN - now for since in absent_since)
+    return min((seconds for seconds in left if 0 < seconds < every), default=every)
 
 
 def _now() -> int:

@@ -144,6 +144,13 @@ def test_a_crowd_that_comes_once_is_let_in(loop: Time) -> None:
     assert loop.turn(MOST + 1) <= MOST
 
 
+def test_requests_that_are_answered_at_once_are_no_crowd_however_many_they_are(loop: Time) -> None:
+    for _ in range(2 * MOST):
+        ticket = loop.admission.enter("a")
+        assert ticket is not None
+        loop.admission.end(ticket)
+
+
 def test_in_overload_what_begins_is_answered_soon_and_the_time_is_used(loop: Time) -> None:
     overload(loop, 5)
     began_at = loop.now

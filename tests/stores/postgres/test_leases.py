@@ -154,6 +154,17 @@ async def _has_no_lock(store: PostgresStore, number: int) -> bool:
     return not await _has_lock(store, number)
 
 
+def test_the_look_that_may_find_a_worker_dead_does_not_wait_for_its_turn() -> None:
+    every, now = workers.LOOK_EVERY, 100.0
+    assert workers.until_next_look([], now, every) == every
+    # Seen a moment ago: looks come as ever, for it may be back.
+    assert workers.until_next_look([now], now, every) == every
+    nearly = now - workers.REOPEN_WITHIN + 0.02
+    assert workers.until_next_look([now, nearly], now, every) == pytest.approx(0.02)
+    # It had its time and is still there, for its last write is under way: no loop without a pause.
+    assert workers.until_next_look([now - workers.REOPEN_WITHIN], now, every) == every
+
+
 async def test_a_lost_session_is_no_death(opener: Opener) -> None:
     """It is opened again at once, and the worker has its lock and its number."""
     stores = [await opener.open() for _ in range(3)]

@@ -268,6 +268,17 @@ async def test_an_address_of_the_server_that_leads_nowhere_is_refused_in_words(
         await PostgresStore(Addresses(database, "postgresql://postgres@127.0.0.1:1/x")).open()
 
 
+async def test_an_address_of_the_server_that_leads_to_another_database_is_refused_in_words(
+    database: str, databases: Databases
+) -> None:
+    other = databases.make()
+    store = PostgresStore(Addresses(other))
+    await store.open()
+    await store.close()
+    with pytest.raises(ConfigError, match=r"^store_session_url: this is another database"):
+        await PostgresStore(Addresses(database, session=other)).open()
+
+
 async def test_a_pooler_that_shares_sessions_is_refused_unless_the_server_has_an_address_too(
     database: str,
 ) -> None:

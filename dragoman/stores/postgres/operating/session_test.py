@@ -2,7 +2,8 @@
 
 A pooler that shares sessions by transaction takes both without a word, and loses them. So the
 session is tried at start, while another one is in a transaction: what we heard, locked and were
-called before has to be ours still.
+called before has to be ours still. Where a pooler has an address of its own, both have to lead to
+one database: the lock is looked for by the other way.
 """
 
 import asyncio
@@ -26,10 +27,15 @@ _LOCK = "SELECT pg_try_advisory_lock(1685217640, $1)"
 _HAS_LOCK = """
 SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217640
     AND objid = $1::int::oid AND objsubid = 2 AND granted AND pid = pg_backend_pid())"""
+_SEES_LOCK = """
+SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217640
+    AND objid = $1::int::oid AND objsubid = 2 AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
 
 
 async def check_session(connections: DatabaseConnections) -> None:
-    """Refuse an address behind which sessions are shared; raises `ConfigError`."""
+    """Refuse an address behind which sessions are shared, and one of another database; raises
+    `ConfigError`."""
     try:
         session = await connections.session()
     except (*LOST, ServerError, ValueError) as error:
@@ -43,6 +49,8 @@ async def check_session(connections: DatabaseConnections) -> None:
     try:
         async with asyncio.timeout(HEARD_WITHIN):
             is_own = await _is_own(session, other)
+            if is_own and connections.is_pooled:
+                await _check_same(connections, session)
     except (*LOST, ServerError):
         is_own = False
     finally:
@@ -52,6 +60,17 @@ async def check_session(connections: DatabaseConnections) -> None:
         raise ConfigError(
             "store: a pooler before PostgreSQL shares sessions by transaction, so that locks and "
             "wake-ups are lost; give the server's own address as store_session_url"
+        )
+
+
+async def _check_same(connections: DatabaseConnections, session: Connection) -> None:
+    key = randbits(31)
+    await session.fetchval(_LOCK, key)
+    ((is_seen,),) = await connections.rows(_SEES_LOCK, key)
+    if not is_seen:
+        raise ConfigError(
+            "store_session_url: this is another database than that of the store; give the address "
+            "by which the store's own database is reached without the pooler"
         )
 
 
