@@ -12,6 +12,7 @@ from harness.waiting import eventually, within
 from dragoman import Client
 from dragoman.config import load_settings
 from dragoman.errors import PermissionDenied
+from dragoman.gateway import joined_agents
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import AgentChanges
 from dragoman.gateway.rollouts.definition import NewRollout
@@ -21,6 +22,7 @@ from dragoman.server.process.join_app import join_agent
 from tests.gateway.gateway_site import GatewaySite, gateway
 from tests.gateway.guarded_site import ALICE, ask, guarded
 from tests.gateway.rollouts.greeters import Greeter
+from tests.gateway.test_joined_replicas import at, replicas
 
 pytestmark = pytest.mark.anyio
 
@@ -155,3 +157,31 @@ async def test_a_key_of_the_new_version_is_for_it_after_it_was_promoted(tmp_path
         with pytest.raises(PermissionDenied, match="in its place as greeter"):
             async with joined(site, old, "greeter", stores[0], key=keys[0]):
                 pass
+
+
+async def test_every_replica_reaches_a_version_that_was_promoted(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined_agents, "_DEPARTED_AFTER", 0.1)
+    old, new = Greeter("Greeter"), Greeter("Greeter Two")
+    store = str(tmp_path / "new.db")
+    async with replicas(database, 2) as (one, two):
+        async with joined(one, old, "greeter") as url, joined(one, new, "greeter-2", store):
+            id = await begin(one, known(one, "greeter"), known(one, "greeter-2"))
+            await one.gateway.rollouts.promote(id, None, "")
+            async with Client(await at(two, url)) as caller:
+                await eventually(lambda: "greeter-2" in known(two, "greeter").url)
+                await within(caller.send("Ada"))
+                assert new.told == ["Ada"]
+        # Both entries are told where it went, and that it left.
+        async with joined(two, new, "greeter-2", store):
+            ends = [[two.gateway.store.worker]] * 2
+
+            def workers(site: GatewaySite) -> list[list[int]]:
+                agents = (known(site, name) for name in ("greeter", "greeter-2"))
+                return [[end.worker for end in agent.tunnels] for agent in agents]
+
+            await eventually(lambda: workers(one) == ends)
+            async with Client(f"{one.url}/a2a/greeter") as caller:
+                await within(caller.send("Bob"))
+                assert new.told == ["Ada", "Bob"]
