@@ -28,7 +28,7 @@ _END = object()
 
 Takes = Literal["message", "part", "bytes", "text", "value"]
 # What a function may return that is a message already, or a part of one.
-_UNTYPED = (Message, Part, Artifact, type(None))
+_UNTYPED = (Message, Part, Artifact)
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -99,14 +99,14 @@ class Skill:
 
     def result_schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of what it returns: of a text, that of a string; of one that is
-        yielded in chunks, that of the whole. None: the annotation does not say, or says messages,
-        parts or files of any kind."""
+        yielded in chunks, that of the whole. Null is for no result. None: the annotation does not
+        say, or says nothing but that, or messages, parts or files of any kind."""
         kind = self._returns
         origin = typing.get_origin(kind)
         if isinstance(origin, type) and issubclass(origin, AsyncIterator | Iterator):
             (chunk, *_) = typing.get_args(kind)
             kind = str if chunk is str else None
-        if kind is None or kind is Any or any(_mentions(kind, one) for one in _UNTYPED):
+        if kind in (None, types.NoneType, Any) or any(_mentions(kind, one) for one in _UNTYPED):
             return None
         try:
             return _pydantic_schema(kind, "serialization") or msgspec.json.schema(kind)

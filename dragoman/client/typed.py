@@ -7,7 +7,7 @@ import hashlib
 import warnings
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 import msgspec
 
@@ -27,6 +27,8 @@ C = TypeVar("C", bound="TypedClient")
 # The events of a task, for code that is not async.
 Events = Iteration[Shown]
 # Characters of a skill's id that a sentence shows.
+# Differences of a card that a warning has.
+_MOST_TOLD = 10
 _SHOWN = 64
 
 
@@ -86,7 +88,8 @@ def changes(card: AgentCard, known: Mapping[str, str]) -> list[str]:
         for id, digest in known.items()
         if now.get(id, digest) != digest
     ]
-    return gone + other + [f"the skill {id[:_SHOWN]!r} is new" for id in now if id not in known]
+    # What breaks a call first: a warning tells the first few.
+    return other + gone + [f"the skill {id[:_SHOWN]!r} is new" for id in now if id not in known]
 
 
 class TypedClient:
@@ -166,9 +169,11 @@ class TypedClient:
         found = await self.changes()
         is_first, self._is_compared = not self._is_compared, True
         if found and is_first:
-            name = type(self).__name__
+            name, told = type(self).__name__, found[:_MOST_TOLD]
+            if len(found) > len(told):
+                told.append(f"and {len(found) - len(told)} more")
             message = (
-                f"The agent has changed since {name} was written: {'; '.join(found[:10])}. "
+                f"The agent has changed since {name} was written: {'; '.join(told)}. "
                 f"Write it anew: dragoman gen client {self.agent}"
             )
             warnings.warn(message, AgentChanged, stacklevel=4)
@@ -205,12 +210,14 @@ def _result(answer: Answer, kind: Any, skill: str) -> Any:
     """Return what an answer has, as a type; raises `InvalidAgentResponse`."""
     if kind is str:
         return answer.text
-    if kind is bytes:
+    if kind in (bytes, bytes | None):
         raw = next((part.raw for part in answer.parts if isinstance(part.raw, bytes)), None)
-        if raw is None:
+        if raw is None and kind is bytes:
             raise InvalidAgentResponse(f"{skill}: the answer has no file")
         return raw
-    value = answer.data if answer.data is not None else answer.text or None
+    value = answer.data
+    if value is None and not _is_data_or_nothing(kind):
+        value = answer.text or None
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -220,3 +227,10 @@ def _result(answer: Answer, kind: Any, skill: str) -> Any:
     except TypeError:
         # Such as a union of two objects, which only their reader can tell apart.
         return value
+
+
+def _is_data_or_nothing(kind: Any) -> bool:
+    """Tell whether a type is for data that may be missing: a text is not the result then, but what
+    the agent said beside it."""
+    options = get_args(kind)
+    return type(None) in options and str not in options

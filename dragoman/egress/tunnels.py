@@ -16,6 +16,13 @@ def is_joined(host: str) -> bool:
     return host.endswith(JOINED)
 
 
+def joined_name(url: str) -> str:
+    """Return what the hosts of all processes of an agent that dialled out end with, by the address
+    of one of them; empty: it is an address as any other."""
+    host = url.partition("//")[2].partition("/")[0]
+    return host[host.find(".") :] if is_joined(host) else ""
+
+
 class Tunnels(Protocol):
     """What opens connections to agents that dialled out."""
 

@@ -211,9 +211,9 @@ class GatewayPart(AppPart):
         return self._mount(agent), below
 
     def agents_for(self, caller: Caller) -> Iterable[AgentMount]:
-        """Yield the registered agents that serve a caller."""
+        """Yield the registered agents that take tasks of a caller."""
         for agent in self.gateway.registry.all():
-            if is_known(agent, caller):
+            if is_known(agent, caller) and not agent.is_paused:
                 yield self._mount(agent)
 
     def agent_for(self, caller: Caller, name: str) -> AgentMount | None:

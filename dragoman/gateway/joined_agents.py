@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 
-from dragoman.egress.tunnels import JOINED, is_joined
+from dragoman.egress.tunnels import JOINED, is_joined, joined_name
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied
 from dragoman.gateway.registry.registered import Registered, TunnelEnd
 from dragoman.gateway.registry.registration import MOST_ADDRESSES, Registration
@@ -148,19 +148,20 @@ class JoinedAgents:
         try:
             async with self._alone(place):
                 agent = await self._registered(caller, place, f"http://{host}/")
-                agent = await self.registry.heartbeat(agent.id, "online", owner=agent.owner)
-                await self._tell_siblings(agent, TunnelEnd(host, self._store.worker, reached_at))
+                await self._beat(place)
+                await self._tell_siblings(place, TunnelEnd(host, self._store.worker, reached_at))
         except BaseException:
             self.leave(host, tunnel)
             raise
         if host not in self._beating:
             loop = asyncio.get_running_loop()
-            self._beating[host] = loop.create_task(self._beat(agent.id, agent.owner))
+            self._beating[host] = loop.create_task(self._keep_beating(place))
         return agent
 
-    async def _tell_siblings(self, agent: Registered, end: TunnelEnd) -> None:
+    async def _tell_siblings(self, place: str, end: TunnelEnd) -> None:
         """Have the registry say that a tunnel of an agent ends here."""
-        if not end.url or end in agent.tunnels:
+        ids = [agent.id for agent in self._at(place) if end not in agent.tunnels]
+        if not (end.url and ids):
             return
         live = {one.number for one in await self._store.workers() if one.state == "live"}
 
@@ -169,21 +170,21 @@ class JoinedAgents:
             kept = [one for one in others if (one.host, one.worker) != (end.host, end.worker)]
             return [*kept, end][-MOST_ENDS:]
 
-        await self.registry.set_tunnels(agent.id, change)
+        for id in ids:
+            await self.registry.set_tunnels(id, change)
 
     async def _depart(self, host: str) -> None:
         """Have the registry say that no tunnel of an agent ends here any more."""
         await asyncio.sleep(_DEPARTED_AFTER)
         self._departures.pop(host, None)
-        agent, worker = self._agent_at(host), self._store.worker
-        if agent is None:
-            return
+        worker = self._store.worker
 
         def change(known: list[TunnelEnd]) -> list[TunnelEnd]:
             return [one for one in known if (one.host, one.worker) != (host, worker)]
 
-        with contextlib.suppress(A2AError):
-            await self.registry.set_tunnels(agent.id, change)
+        for agent in self._at(joined_name(f"//{host}")):
+            with contextlib.suppress(A2AError):
+                await self.registry.set_tunnels(agent.id, change)
 
     @contextlib.asynccontextmanager
     async def _alone(self, place: str) -> AsyncGenerator[None]:
@@ -202,35 +203,45 @@ class JoinedAgents:
                 del self._registering[place]
 
     async def _registered(self, caller: Caller, place: str, url: str) -> Registered:
-        known = self._known(caller.principal, place)
-        if known is None:
+        known = [agent for agent in self._at(place) if agent.owner == caller.principal]
+        if not known:
+            self._check_replaced(caller.principal, place)
             if not allows(caller, "agents:write"):
                 raise PermissionDenied(
                     "The key is for an agent that is registered; to register one it needs "
                     "agents:write",
                     scope="agents:write",
                 )
-            return await self.registry.register(Registration(url=url), caller.principal)
-        if not allows(caller, "agents:heartbeat", known.id):
+            said = Registration(url=url)
+            return await self.registry.register(said, caller.principal, name=place.split(".")[1])
+        allowed = [agent for agent in known if allows(caller, "agents:heartbeat", agent.id)]
+        if not allowed:
             raise PermissionDenied("The key is of another agent, or not for this")
-        if url in (known.url, *known.replicas):
-            return known
-        return await self.registry.add_replica(known.id, url, self.is_absent, MOST_ADDRESSES)
+        for agent in known:
+            if url not in (agent.url, *agent.replicas):
+                await self.registry.add_replica(agent.id, url, self.is_absent, MOST_ADDRESSES)
+        # A new version that took the place of another is both; its own entry gets no tasks.
+        return min(allowed, key=lambda agent: agent.is_paused)
 
-    def _known(self, owner: Principal, place: str) -> Registered | None:
-        """Return the agent of an owner that joined under a name before."""
+    def _check_replaced(self, owner: Principal, place: str) -> None:
+        """Refuse an old version: it would be registered as yet another agent."""
         for agent in self.registry.all():
-            if agent.owner == owner and _host(agent.url).endswith(place):
-                return agent
-        return None
+            if agent.owner == owner and place in agent.replaced:
+                raise PermissionDenied(
+                    f"a new version is in its place as {agent.name}; join under another name"
+                )
+
+    def _at(self, place: str) -> list[Registered]:
+        """Return the agents whose processes join under a name: one, or two if it is a new version
+        that took the place of another."""
+        return [agent for agent in self.registry.all() if joined_name(agent.url) == place]
 
     def _agent_at(self, host: str) -> Registered | None:
         """Return the agent that a name leads to."""
-        place = host[host.find(".") :]
+        place = joined_name(f"//{host}")
         agent = self.registry.get(self._ids.get(place, ""))
-        if agent is None or not _host(agent.url).endswith(place):
-            all_ = self.registry.all()
-            agent = next((one for one in all_ if _host(one.url).endswith(place)), None)
+        if agent is None or joined_name(agent.url) != place:
+            agent = next(iter(self._at(place)), None)
             if agent is not None:
                 self._ids[place] = agent.id
         return agent
@@ -257,16 +268,20 @@ class JoinedAgents:
             beating.cancel()
             self._departures[host] = asyncio.get_running_loop().create_task(self._depart(host))
 
-    async def _beat(self, id: str, owner: Principal) -> None:
+    async def _keep_beating(self, place: str) -> None:
         """Record that an agent is there: other processes of the gateway have no tunnel of it and
         would find it gone."""
         while True:
             await asyncio.sleep(self._beat_every)
             try:
-                await self.registry.heartbeat(id, "online", owner=owner)
+                await self._beat(place)
             except A2AError as error:
                 # It was removed, or the store does not answer; either is found out elsewhere.
                 logger.debug("a joined agent's sign of life was not recorded: %s", error)
+
+    async def _beat(self, place: str) -> None:
+        for agent in self._at(place):
+            await self.registry.heartbeat(agent.id, "online", owner=agent.owner)
 
     async def close(self) -> None:
         """Stop recording signs of life, and close connections to other processes."""

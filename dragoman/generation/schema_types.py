@@ -100,6 +100,10 @@ class SchemaTypes:
         if kind == "string" and facts.get("contentEncoding") == "base64":
             return TypeText("bytes")
         if kind == "array":
+            if (places := _places(facts)) is not None:
+                found = [self._type(one, root, f"{name}Item", depth + 1) for one in places]
+                texts = ", ".join(one.text for one in found)
+                return TypeText(f"tuple[{texts}]", any(one.is_open for one in found))
             items = self._type(facts.get("items"), root, f"{name}Item", depth + 1)
             return TypeText(f"list[{items.text}]", items.is_open)
         if kind == "object" or (kind is None and "properties" in facts):
@@ -240,6 +244,15 @@ def _properties(facts: dict[str, Any]) -> dict[str, Any]:
         if len(key) > _MAX_NAME:
             raise ConfigError("the schemas of the card have names that are too long")
     return properties
+
+
+def _places(facts: dict[str, Any]) -> list[Any] | None:
+    """Return the schemas of a list that has so many values, each of its own type."""
+    found = facts.get("prefixItems")
+    places = cast("list[Any]", found) if isinstance(found, list) else []
+    has_no_more = facts.get("items") is False or facts.get("maxItems") == len(places)
+    is_whole = has_no_more and facts.get("minItems") == len(places)
+    return places if is_whole and 0 < len(places) <= _MAX_CHOICES else None
 
 
 def _required(facts: dict[str, Any]) -> frozenset[str]:

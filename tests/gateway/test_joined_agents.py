@@ -133,6 +133,15 @@ async def test_processes_of_one_name_are_one_agent_and_replace_each_other(tmp_pa
         assert texts == [f"echo: again {n}" for n in range(4)]
 
 
+async def test_the_name_it_joins_under_is_its_name_at_the_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path, is_ours=True) as site, joined(site, name="night-shift") as url:
+        assert url == f"{site.url}/a2a/night-shift"
+        (agent,) = site.gateway.registry.all()
+        assert (agent.name, agent.title) == ("night-shift", workshop().title)
+        async with Client(url) as client:
+            assert (await client.send("hello")).text == "echo: hello"
+
+
 async def test_an_agent_is_the_same_when_it_comes_back(tmp_path: Path) -> None:
     store = str(tmp_path / "agent.db")
     async with gateway(tmp_path, is_ours=True) as site:
@@ -341,7 +350,7 @@ def test_an_agent_that_does_not_say_who_it_is_is_closed_with_the_reason(tmp_path
 async def test_an_agent_that_cannot_be_recorded_is_closed_to_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object) -> None:
+    async def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("away")
 
     async with gateway(tmp_path, is_ours=True) as site, raw_tunnel(site) as wire:

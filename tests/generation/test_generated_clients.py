@@ -107,6 +107,27 @@ def gardener() -> Agent:
         return f"{text}: {answer.text}"
 
     @agent.skill
+    async def tallest(leaves: list[Leaf], turn: Turn) -> Leaf | None:
+        """May have no result, and says so."""
+        await turn.say("looking")
+        return leaves[0] if leaves else None
+
+    @agent.skill
+    async def label(leaf: Leaf) -> str | None:
+        """May have no text."""
+        return leaf.name or None
+
+    @agent.skill
+    async def picture(leaf: Leaf) -> bytes | None:
+        """May have no file."""
+        return leaf.name.encode() or None
+
+    @agent.skill
+    async def place(at: tuple[int, str]) -> tuple[str, int]:
+        """Takes and returns lists of a fixed length."""
+        return at[1], at[0]
+
+    @agent.skill
     async def lie(text: str) -> int:
         """Returns what it does not say."""
         return "no number"  # type: ignore[return-value]
@@ -139,6 +160,11 @@ async def use() -> None:
         number: int = await agent.count_leaves(leaf, way="flat")
         texts: list[str] = await agent.names([leaf])
         joined: str = await agent.join(left="a", right="b")
+        tallest: Leaf | None = await agent.tallest([leaf])
+        label: str | None = await agent.label(leaf)
+        file: bytes | None = await agent.picture(leaf)
+        where: tuple[str, int] = await agent.place((1, "a"))
+        print(tallest, label, file, where)
         async for chunk in agent.stream_class_("x"):
             print(chunk.upper(), number, texts, joined)
         with agent.sync as plain:
@@ -151,6 +177,7 @@ async def misuse(agent: TreeGardener) -> None:
     await agent.count_leaves({"name": "x", "colour": "green"})  # error
     await agent.count_leaves({"name": "x"}, way="wide")  # error
     text: str = await agent.count_leaves({"name": "x"})  # error
+    await agent.place((1, 2))  # error
     print(text)
 """
 
@@ -251,6 +278,11 @@ async def test_every_kind_of_type_goes_there_and_back(folder: Path) -> None:
         assert await typed.join("a", "b") == "ab"
         assert await typed.press(b"abc") == b"cba"
         assert await typed.class_("x") == "x: first"
+        found = await typed.tallest([oak])
+        assert found is not None and found["name"] == "oak" and await typed.tallest([]) is None
+        assert (await typed.label(oak), await typed.label({"name": ""})) == ("oak", None)
+        assert (await typed.picture(oak), await typed.picture({"name": ""})) == (b"oak", None)
+        assert await typed.place((1, "a")) == ("a", 1)
         with pytest.raises(InvalidAgentResponse, match="not what the card says"):
             await typed.lie("x")
         with pytest.raises(InvalidParams):
@@ -293,11 +325,12 @@ async def test_a_module_says_that_its_agent_has_changed(folder: Path) -> None:
         (warning,) = said
         for words in (
             "no skill 'grow' any more",
-            "the skill 'names' takes or returns something else",
-            "the skill 'prune' is new",
+            "was written: the skill 'names' takes or returns something else; it has",
+            "; and 2 more. Write it anew",
             f"dragoman gen client {URL}",
         ):
             assert words in str(warning.message)
+        assert (await typed.changes())[-1] == "the skill 'prune' is new"
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             await typed.names(["x"])

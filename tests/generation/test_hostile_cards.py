@@ -159,6 +159,14 @@ ODD: list[Any] = [
     {"type": "object", "properties": {"a": None}, "required": "a"},
     {"type": "object", "properties": {"a": {}}, "required": [3, None, "b"]},
     {"allOf": [{"type": "string"}, {"type": "integer"}]},
+    {"type": "array", "prefixItems": []},
+    {"type": "array", "prefixItems": {}, "minItems": 0, "maxItems": 0},
+    {"type": "array", "prefixItems": [3, None], "minItems": 2, "items": False},
+    {"type": "array", "prefixItems": [{}] * 1000, "minItems": 1000, "maxItems": 1000},
+    {
+        "$defs": {"L": {"prefixItems": [{"$ref": "#/$defs/L"}], "minItems": 1, "items": False}},
+        "$ref": "#/$defs/L",
+    },
 ]
 
 

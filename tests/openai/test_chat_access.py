@@ -13,7 +13,7 @@ from harness.waiting import eventually
 from dragoman import Agent, App
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_of
-from dragoman.gateway.registry.registration import Registration
+from dragoman.gateway.registry.registration import AgentChanges, Registration
 from dragoman.openai.part import OpenAIPart
 from dragoman.security.keys import key_file
 from tests.openai.chat_site import VIAS, ChatSite, Via, answered, chatting, concierge, said
@@ -159,6 +159,15 @@ async def test_an_agent_for_some_callers_is_no_model_of_others(tmp_path: Path) -
         assert {one.id async for one in at_home.models.list()} <= seen[ADA] - seen[BOB]
         found = await at_home.chat.completions.create(model=hidden, **chat)
         assert found.choices[0].message.content == "You said: x "
+
+
+async def test_an_agent_that_gets_no_tasks_is_not_listed(tmp_path: Path) -> None:
+    async with chatting("gateway", tmp_path) as site, serving(concierge()) as new:
+        registry = gateway_of(site.app).registry
+        agent = await registry.register(Registration(url=new.url, name="next", is_paused=True))
+        assert agent.name not in {one.id async for one in site.openai().models.list()}
+        await registry.update(agent.id, AgentChanges(is_paused=False))
+        assert agent.name in {one.id async for one in site.openai().models.list()}
 
 
 async def test_at_the_address_of_an_agent_there_is_no_other(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from dragoman.client.cards.cards import Fetched
+from dragoman.egress.tunnels import joined_name
 from dragoman.errors import InvalidParams, UnsupportedOperation
 from dragoman.gateway.registry import card_review
 from dragoman.gateway.registry.registered import Registered, named_callers
@@ -19,6 +20,9 @@ from dragoman.gateway.registry.registration import (
     destinations,
 )
 from dragoman.model.card import AgentCard
+
+# Versions of an agent that are known to have been replaced, the latest ones.
+_MOST_REPLACED = 16
 
 
 def pinned(agent: Registered, raw: dict[str, Any], url: str) -> Registered:
@@ -150,10 +154,19 @@ def with_card_of(agent: Registered, other: Registered) -> Registered:
 
 def in_place_of(agent: Registered, other: Registered) -> Registered:
     """Return an agent that is reached, and described, as another one is."""
+    left, taken = (
+        [name for url in (one.url, *one.replicas) if (name := joined_name(url))]
+        for one in (agent, other)
+    )
+    replaced = [name for name in dict.fromkeys([*agent.replaced, *left]) if name not in taken]
     moved = replace(
         agent,
         url=other.url,
         replicas=other.replicas,
+        tunnels=other.tunnels,
+        replaced=replaced[-_MOST_REPLACED:],
+        # Of the version before: this one may be probed instead.
+        beat_at=other.beat_at,
         origins=other.origins,
         dialect=other.dialect,
         schemas=other.schemas,

@@ -37,6 +37,9 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[str] = []
     # Of an agent that dialled out: the processes of the gateway that have a tunnel of it, or had.
     tunnels: list[TunnelEnd] = []
+    # Of versions that dialled out and were replaced by others: what their hosts end with. None of
+    # their processes joins as this agent again.
+    replaced: list[str] = []
     # The pinned card, as the agent published it; None: it has none, and one is made of the rest.
     card: dict[str, Any] | None = None
     # A later card that changes where calls or credentials go, held until its owner accepts it.

@@ -159,9 +159,15 @@ class Registry:
     # Registering
 
     async def register(
-        self, said: Registration, owner: Principal = LOCAL, *, dry_run: bool = False
+        self,
+        said: Registration,
+        owner: Principal = LOCAL,
+        *,
+        name: str = "",
+        dry_run: bool = False,
     ) -> Registered:
-        """Add an agent; return it. Raises `InvalidParams` for what is wrong with it.
+        """Add an agent; return it. Raises `InvalidParams` for what is wrong with it. `name` is the
+        one in addresses, if it is not made of the title; a name that is taken gets a number.
 
         Without a card an agent that has a name gets one made of what its owner said. So does an
         agent that is not there yet, if `may_be_away` says so.
@@ -189,9 +195,9 @@ class Registry:
         card_pinning.check_repeatable_skills(agent)
         if dry_run:
             self.health.forget(agent.id)
-            return replace(agent, name=slug(agent.title))
+            return replace(agent, name=name or slug(agent.title))
         new = agent.id
-        agent = await self._agents.add(agent, slug(agent.title), said.credential)
+        agent = await self._agents.add(agent, name or slug(agent.title), said.credential)
         if agent.id != new:
             self.health.forget(new)
         self.health.set_absence(agent.id, absence)

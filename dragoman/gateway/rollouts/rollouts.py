@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.egress.targets import read_target
-from dragoman.egress.tunnels import is_joined
 from dragoman.engine.engine import Engine
 from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.log import READ_AT_ONCE
@@ -163,9 +161,6 @@ class Rollouts:
             raise InvalidParams("is the agent itself", field=field)
         if found.price > agent.price:
             raise InvalidParams("costs more than the agent; callers agreed to less", field=field)
-        for name, one in ((field, found), ("agentId", agent)):
-            if is_joined(read_target(one.url).host):
-                raise InvalidParams("joins by itself, and has no address to promote", field=name)
         return found
 
     def _own(self, owner: Principal, ref: str, field: str) -> Registered:
