@@ -47,6 +47,9 @@ _WINDOW = 1.0
 PRESENT = 30.0
 # Seconds for which it counts as active: after that, heavy callers proceed without pauses.
 ASKING = 1.0
+# Seconds for which a health check counts as another caller: one now and then waits for a wide slice
+# at the most, and must not make the streams of a lone caller cost three times as much.
+PROBED = 0.25
 # Seconds between two looks at what a caller has in the store; and where that is too much.
 _MEASURE_EVERY, _MEASURE_SOON = 600.0, 60.0
 # The same where other replicas write too and the last look tells too little, since this one wrote a
@@ -238,8 +241,10 @@ class Shares:
         # The callers that sent requests, and those whose tasks used much.
         self._requesters = _Latest(now)
         self._worked = _Latest(now)
-        # Notes that a caller sent a request, be it only a health check.
+        # Notes that a caller sent a request.
         self.saw = self._requesters.note
+        # When a health check came.
+        self._probed_at = -math.inf
         # The callers that wait for a turn, and how many slices began in this turn of the loop.
         self._waiting: OrderedDict[Account, _Waiting] = OrderedDict()
         self._slices_begun = 0
@@ -265,13 +270,19 @@ class Shares:
 
     def is_shared(self, account: Account) -> bool:
         """Tell whether another caller is present."""
-        who = account.who
+        who, now = account.who, self._now()
         latest = max(self._requesters.other_than(who), self._worked.other_than(who))
-        return self._now() - latest < PRESENT
+        return now - latest < PRESENT or now - self._probed_at < PROBED
 
     def is_asked(self, account: Account) -> bool:
         """Tell whether another caller sends requests."""
-        return self._now() - self._requesters.other_than(account.who) < ASKING
+        now = self._now()
+        latest = self._requesters.other_than(account.who)
+        return now - latest < ASKING or now - self._probed_at < PROBED
+
+    def saw_probe(self) -> None:
+        """Note that a health check came."""
+        self._probed_at = self._now()
 
     @contextlib.contextmanager
     def calling(self, message_id: str, who: Who, *, is_counted: bool = False) -> Generator[None]:

@@ -96,7 +96,7 @@ class AccessControl:
         if route.access in _OPEN:
             request.most_body_bytes = PUBLIC_BODY_BYTES
         if route.access is Access.PROBE:
-            self._shares.saw(Access.PROBE)
+            self._shares.saw_probe()
             await route.answer(request)
             return
         if route.access is Access.CALLER:

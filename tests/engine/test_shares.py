@@ -16,7 +16,7 @@ from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, Principal
 from dragoman.model.task import TaskState as S
 from dragoman.service import Call, TaskReply
-from dragoman.shares import ASKING, HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
+from dragoman.shares import ASKING, HEAVY, NARROW_EVENTS, PRESENT, PROBED, QUANTUM, Shares
 from dragoman.stores.memory import MemoryStore
 from proof.sabotage.guards.shares import endless_agent
 from tests.engine.engines import House, message
@@ -149,17 +149,29 @@ async def test_after_a_pause_the_next_has_its_turn(clock: Clock) -> None:
     await loop.end()
 
 
-async def test_a_probe_is_somebody_else(clock: Clock) -> None:
+async def test_another_caller_is_present_for_a_while_and_asks_for_a_moment(clock: Clock) -> None:
     shares = Shares(now=clock)
     account = shares.account(GREEDY)
     shares.saw(GREEDY)
     assert not shares.is_shared(account)
-    shares.saw("probe")
+    shares.saw(QUIET)
     shares.saw(GREEDY)
     assert shares.is_shared(account)
     clock.now += PRESENT + 1
     shares.saw(GREEDY)
     assert not shares.is_shared(account)
+
+
+async def test_a_health_check_counts_as_another_caller_for_an_instant_only(clock: Clock) -> None:
+    shares = Shares(now=clock)
+    account = shares.account(GREEDY)
+    shares.saw(GREEDY)
+    shares.saw_probe()
+    assert shares.is_shared(account)
+    assert shares.is_asked(account)
+    clock.now += PROBED
+    assert not shares.is_shared(account)
+    assert not shares.is_asked(account)
 
 
 async def test_callers_take_turns_however_many_tasks_they_have(clock: Clock) -> None:
