@@ -80,15 +80,17 @@ def decode_event(body: bytes) -> Event:
 
 # How the bytes of events begin that streams show, and those of one that may end a stream.
 STATUS_EVENT = b'{"statusUpdate"'
-PUBLIC_EVENTS = (STATUS_EVENT, b'{"artifactUpdate"', b'{"task"', b'{"message":')
+ARTIFACT_EVENT = b'{"artifactUpdate"'
+PUBLIC_EVENTS = (STATUS_EVENT, ARTIFACT_EVENT, b'{"task"', b'{"message":')
 
 
 # Stands for a form that is not made yet.
 _MISSING: Any = None
 
 
-# Structs, because several are made for each task.
-class Recorded(msgspec.Struct, eq=False):
+# Structs, because several are made for each task. What one holds does not lead back to it, so the
+# garbage collector need not look.
+class Recorded(msgspec.Struct, eq=False, gc=False):
     """An event at its position in the log: as a value, as bytes, and encoded for readers.
 
     It is made from the value, the bytes or both. A form that is missing is made when it is first
