@@ -104,8 +104,8 @@ class Recorded(msgspec.Struct, eq=False, gc=False):
     # As a value, and as it is stored.
     event: Event = _MISSING
     body: bytes = _MISSING
-    # Encoded forms by dialect, filled by the dialects.
-    shapes: dict[str, bytes] = {}
+    # None: it is encoded for no reader yet. Most are chunks, which are encoded without it.
+    _shapes: dict[str, bytes] | None = None
 
     def __post_init__(self) -> None:
         if self.event is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
@@ -122,6 +122,13 @@ class Recorded(msgspec.Struct, eq=False, gc=False):
             self.body = encode_event(self.event)
             return self.body
         raise AttributeError(name)
+
+    @property
+    def shapes(self) -> dict[str, bytes]:
+        """Encoded forms by dialect, filled by the dialects."""
+        if self._shapes is None:
+            self._shapes = {}
+        return self._shapes
 
     @property
     def is_public(self) -> bool:
