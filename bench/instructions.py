@@ -26,8 +26,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import dragoman.http
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app
+from dragoman.http.grpc import frames
+from dragoman.http.grpc.front import PREFACE
 from dragoman.server.process.run import Ready, run
 from dragoman.stores.sqlite import writer
 from dragoman.testing.load import HOST, Request, rpc
@@ -44,6 +47,10 @@ _SHOWN = 10
 _QUIET = 0.004
 _WITHIN = 60.0
 _OTHER_PYTHONS = 1.3
+# What HTTP may take more where gRPC shares its port.
+MOST_SHARE = 0.02
+# Where a request meets what looks for gRPC: the rest of a call varies by more than that.
+_HTTP = str(Path(dragoman.http.__file__).parent)
 # Looks at how late the loop is while requests are under way: how often depends on the machine.
 _TIMED = tuple(f"Admission.{name}" for name in ("_turn", "_sample", "_detect_overload"))
 
@@ -59,8 +66,10 @@ class Count(NamedTuple):
 class Tracer:
     """Counts the instructions of the thread that starts it, by function."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str = "") -> None:
+        """`folder`: count what is in files of a folder, and nothing else."""
         self.by_code: Counter[CodeType] = Counter()
+        self._folder = folder
 
     def start(self) -> None:
         """Count from here on, in every function that is called or resumed."""
@@ -93,7 +102,10 @@ class Tracer:
             if len(taken) == _CALLS:
                 break
         functions = {
-            code for one in taken for code in one if not code.co_qualname.startswith(_TIMED)
+            code
+            for one in taken
+            for code in one
+            if code.co_filename.startswith(self._folder) and not code.co_qualname.startswith(_TIMED)
         }
         least = Counter({code: min(one[code] for one in taken) for code in functions})
         named = [(f"{Path(code.co_filename).name}:{code.co_qualname}", count)
@@ -114,7 +126,8 @@ class Caller:
     """One connection to the server, from another thread."""
 
     def __init__(self, port: int, tracer: Tracer) -> None:
-        self._socket = socket.create_connection((HOST, port), timeout=_WITHIN)
+        self._address = HOST, port
+        self._socket = socket.create_connection(self._address, timeout=_WITHIN)
         self._tracer = tracer
         self._place = f"{HOST}:{port}"
 
@@ -138,6 +151,12 @@ class Caller:
                 raise SystemExit(f"the server hung up after {answer[-400:]!r}")
             answer += read
         return answer
+
+    def greet(self) -> bytes:
+        """Begin HTTP/2 on a connection that stays open; return what the server says to that."""
+        self._greeted = socket.create_connection(self._address, timeout=_WITHIN)
+        self._greeted.sendall(PREFACE + frames.settings_frame({}))
+        return self._greeted.recv(1 << 16)
 
     def of_rpcs(self) -> dict[str, Count]:
         """Return what the same calls take over gRPC, on the same port."""
@@ -210,6 +229,12 @@ def _of_an_agent(caller: Caller) -> dict[str, Count]:
     }
 
 
+def _of_http(caller: Caller, *, has_grpc: bool) -> dict[str, Count]:
+    # Somebody uses gRPC where it is served.
+    assert caller.greet().startswith(b"HTTP/1") != has_grpc
+    return {"send": caller.count(wire.sends(wire.V1, "echo"), _has_body)}
+
+
 def _streams(chunks: int) -> Iterator[Request]:
     while True:
         yield wire.stream(wire.V1, "chunks", f"{chunks} 20"), b"TASK_STATE_COMPLETED"
@@ -227,9 +252,16 @@ def _of_a_gateway(upstream: str, caller: Caller) -> dict[str, Count]:
 # Serving
 
 
-def _serve(counting: Callable[[Caller], dict[str, Count]], **how: Any) -> None:
-    """Serve until another thread has called, counted and printed; ends the process."""
-    tracer = Tracer()
+def _serve(
+    counting: Callable[[Caller], dict[str, Count]],
+    *,
+    transport: str = "",
+    folder: str = "",
+    **how: Any,
+) -> None:
+    """Serve until another thread has called, counted and printed; ends the process. `transport`
+    names the bindings that are served; empty: all."""
+    tracer = Tracer(folder)
 
     def call(port: int) -> None:
         try:
@@ -251,13 +283,26 @@ def _serve(counting: Callable[[Caller], dict[str, Count]], **how: Any) -> None:
     writer._PAUSE = 0.0  # pyright: ignore[reportPrivateUsage]
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
-            {}, listen=[f"{HOST}:0"], store=f"{folder}/tasks.db", loop_blocked_after=0
+            {},
+            listen=[f"{HOST}:0"],
+            store=f"{folder}/tasks.db",
+            loop_blocked_after=0,
+            transport=transport,
         )
         run(settings=settings, public=False, on_ready=ready, **how)
 
 
 def _serve_agent() -> None:
     _serve(_of_an_agent, agents=[agent])
+
+
+def _serve_beside_grpc() -> None:
+    _serve(partial(_of_http, has_grpc=True), folder=_HTTP, agents=[agent])
+
+
+def _serve_without_grpc() -> None:
+    counting = partial(_of_http, has_grpc=False)
+    _serve(counting, transport="jsonrpc", folder=_HTTP, agents=[agent])
 
 
 def _serve_gateway() -> None:
@@ -273,22 +318,36 @@ def _serve_gateway() -> None:
         upstream.wait()
 
 
-_SERVED = {"agent": _serve_agent, "gateway": _serve_gateway}
+_COUNTED = ("agent", "gateway")
+_SERVED = {
+    "agent": _serve_agent,
+    "gateway": _serve_gateway,
+    "beside": _serve_beside_grpc,
+    "without": _serve_without_grpc,
+}
 
 
 def counts() -> dict[str, Count]:
     """Count each operation, in processes of their own."""
-    found: dict[str, Count] = {}
-    for name in _SERVED:
-        command = [sys.executable, "-m", "bench.instructions", "--serve", name]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=10 * _WITHIN
-        )
-        if done.returncode or not done.stdout:
-            raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-        counted = json.loads(done.stdout)
-        found |= {operation: Count(**count) for operation, count in counted.items()}
-    return found
+    return _counted(_COUNTED[0]) | _counted(_COUNTED[1])
+
+
+def share() -> float:
+    """Return how much more a send over HTTP takes where gRPC is on its port, as a part of all that
+    it takes."""
+    beside, without = (_counted(served)["send"].instructions for served in ("beside", "without"))
+    return (beside - without) / ceilings()["send"]
+
+
+def _counted(served: str) -> dict[str, Count]:
+    command = [sys.executable, "-m", "bench.instructions", "--serve", served]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=10 * _WITHIN
+    )
+    if done.returncode or not done.stdout:
+        raise SystemExit(f"{served}: {done.stderr[-2000:]}")
+    counted = json.loads(done.stdout)
+    return {operation: Count(**count) for operation, count in counted.items()}
 
 
 def ceilings() -> dict[str, float]:
@@ -315,6 +374,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.functions or count.instructions > allowed[name]:
             for function, instructions in count.functions:
                 print(f"    {instructions:8,.0f} {function}")
+    more = share()
+    print(f"sharing the port with gRPC costs a send {more:+.2%} of at most {MOST_SHARE:+.0%}")
+    is_above |= more > MOST_SHARE
     return is_above
 
 

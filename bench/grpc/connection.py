@@ -8,7 +8,7 @@ from typing import Any, Self
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.front import PREFACE
 from dragoman.http.grpc.header_blocks import HeaderReader, written
-from dragoman.http.grpc.rpc import framed
+from dragoman.transports.grpc.framing import framed
 
 _SETTINGS = frames.settings_frame({frames.INITIAL_WINDOW_SIZE: frames.LARGEST_WINDOW})
 # More than a round can use up.

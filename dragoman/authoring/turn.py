@@ -266,8 +266,8 @@ class ArtifactWriter(msgspec.Struct, eq=False):
     _artifact: Artifact
     _append: bool
     _last: bool
-    _is_begun: bool = False
-    _is_text: bool = False
+    # The parts of the latest chunk; empty: none was written.
+    _latest: list[Part] = []
 
     @property
     def id(self) -> str:
@@ -304,27 +304,28 @@ class ArtifactWriter(msgspec.Struct, eq=False):
             await self._worker.keep_pace()
 
     def _emit_chunk(self, parts: list[Part]) -> None:
-        appends = self._append or self._is_begun
-        if not appends:
-            chunk = Artifact(
-                artifact_id=self._artifact.artifact_id,
-                parts=parts,
-                name=self._artifact.name,
-                description=self._artifact.description,
-                metadata=self._artifact.metadata,
-            )
+        artifact = self._artifact
+        if not parts:
+            raise ValueError("a chunk needs content")
+        if self._latest or self._append:
+            self._worker.chunk(Artifact(artifact.artifact_id, parts), append=True)
         else:
-            chunk = Artifact(artifact_id=self._artifact.artifact_id, parts=parts)
-        self._worker.chunk(chunk, append=appends)
-        self._is_begun = True
-        self._is_text = isinstance(parts[-1].text, str)
+            chunk = Artifact(
+                artifact_id=artifact.artifact_id,
+                parts=parts,
+                name=artifact.name,
+                description=artifact.description,
+                metadata=artifact.metadata,
+            )
+            self._worker.chunk(chunk, append=False)
+        self._latest = parts
 
     def close(self) -> None:
         """Mark the end: on the last chunk, or with an empty text if that chunk is out already.
 
         Chunks that are not text get no such mark: an empty part would change the result."""
-        if not self._is_begun or self._worker.close_artifact(self.id):
+        if not self._latest or self._worker.close_artifact(self.id):
             return
-        if self._is_text:
+        if isinstance(self._latest[-1].text, str):
             end = Artifact(artifact_id=self.id, parts=[Part(text="")])
             self._worker.artifact(end, append=True, last=True)

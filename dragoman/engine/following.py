@@ -20,7 +20,7 @@ from dragoman.errors import StoreUnavailable, UnsupportedOperation
 from dragoman.model import operations as ops
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import Scope, TaskId
-from dragoman.model.record import PUBLIC_EVENTS, STATUS_EVENT, Recorded
+from dragoman.model.record import ARTIFACT_EVENT, PUBLIC_EVENTS, STATUS_EVENT, Recorded
 from dragoman.model.task import TaskState
 from dragoman.service import Batch, Call, Opening, TaskReply
 from dragoman.stores.interface import Push, Store, TaskRow
@@ -192,6 +192,9 @@ def _shown_of(batch: Sequence[Recorded], *, closes_on_input: bool) -> ShownBatch
     shown: list[Recorded] = []
     for recorded in batch:
         body = recorded.body
+        if body.startswith(ARTIFACT_EVENT):
+            shown.append(recorded)
+            continue
         if not body.startswith(PUBLIC_EVENTS):
             continue
         shown.append(recorded)

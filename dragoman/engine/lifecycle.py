@@ -120,7 +120,21 @@ class Draft:
 
     def apply(self, event: Event) -> None:
         """Fold one more event; raises and changes nothing if it may not happen."""
-        if isinstance(event, StatusUpdate):
+        # Chunks come first: they are most of what a stream says.
+        if isinstance(event, ArtifactUpdate):
+            if self.state.is_terminal:
+                raise TaskIsFinished(self.state)
+            artifact, artifacts = event.artifact, self._artifacts
+            name = artifact.artifact_id
+            if event.append and name not in artifacts:
+                raise InvalidAgentResponse(f"artifact {name} has no first chunk to append to")
+            if self.is_light:
+                artifacts[name] = (_EMPTY, [])
+            elif event.append:
+                artifacts[name][1].extend(artifact.parts)
+            else:
+                artifacts[name] = (artifact, list(artifact.parts))
+        elif isinstance(event, StatusUpdate):
             status = event.status
             state = status.state
             if state not in MOVES[self.state]:
@@ -129,10 +143,6 @@ class Draft:
             if self._status.message is not None:
                 self._retire_status_message()
             self._status = status
-        elif isinstance(event, ArtifactUpdate):
-            if self.state.is_terminal:
-                raise TaskIsFinished(self.state)
-            self._apply_artifact(event)
         else:
             self.state = next_state(self.state, event)
             if isinstance(event, MessageAdded):
@@ -177,18 +187,6 @@ class Draft:
         """What the agent said with a status becomes history once the status is not current."""
         if self._status.message is not None and not self.is_light:
             self._history.append(self._status.message)
-
-    def _apply_artifact(self, event: ArtifactUpdate) -> None:
-        artifact, artifacts = event.artifact, self._artifacts
-        name = artifact.artifact_id
-        if event.append and name not in artifacts:
-            raise InvalidAgentResponse(f"artifact {name} has no first chunk to append to")
-        if self.is_light:
-            artifacts[name] = (_EMPTY, [])
-        elif event.append:
-            artifacts[name][1].extend(artifact.parts)
-        else:
-            artifacts[name] = (artifact, list(artifact.parts))
 
 
 def evolve(task: Task, event: Event) -> Task:

@@ -80,15 +80,17 @@ def decode_event(body: bytes) -> Event:
 
 # How the bytes of events begin that streams show, and those of one that may end a stream.
 STATUS_EVENT = b'{"statusUpdate"'
-PUBLIC_EVENTS = (STATUS_EVENT, b'{"artifactUpdate"', b'{"task"', b'{"message":')
+ARTIFACT_EVENT = b'{"artifactUpdate"'
+PUBLIC_EVENTS = (STATUS_EVENT, ARTIFACT_EVENT, b'{"task"', b'{"message":')
 
 
 # Stands for a form that is not made yet.
 _MISSING: Any = None
 
 
-# Structs, because several are made for each task.
-class Recorded(msgspec.Struct, eq=False):
+# Structs, because several are made for each task. What one holds does not lead back to it, so the
+# garbage collector need not look.
+class Recorded(msgspec.Struct, eq=False, gc=False):
     """An event at its position in the log: as a value, as bytes, and encoded for readers.
 
     It is made from the value, the bytes or both. A form that is missing is made when it is first
@@ -102,8 +104,8 @@ class Recorded(msgspec.Struct, eq=False):
     # As a value, and as it is stored.
     event: Event = _MISSING
     body: bytes = _MISSING
-    # Encoded forms by dialect, filled by the dialects.
-    shapes: dict[str, bytes] = {}
+    # None: it is encoded for no reader yet. Most are chunks, which are encoded without it.
+    _shapes: dict[str, bytes] | None = None
 
     def __post_init__(self) -> None:
         if self.event is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
@@ -120,6 +122,13 @@ class Recorded(msgspec.Struct, eq=False):
             self.body = encode_event(self.event)
             return self.body
         raise AttributeError(name)
+
+    @property
+    def shapes(self) -> dict[str, bytes]:
+        """Encoded forms by dialect, filled by the dialects."""
+        if self._shapes is None:
+            self._shapes = {}
+        return self._shapes
 
     @property
     def is_public(self) -> bool:

@@ -2,6 +2,7 @@
 after which a connection is whole or closed."""
 
 import random
+import tracemalloc
 from typing import Any, cast
 
 import pytest
@@ -66,6 +67,33 @@ def test_broken_headers_are_errors_to_both(turn: int) -> None:
         for _ in range(chance.randrange(1, 4)):
             block[chance.randrange(len(block))] = chance.randrange(256)
         assert by_us(ours, bytes(block)) == by_oracle(oracle, bytes(block)), block.hex()
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_headers_that_were_read_before_are_read_as_the_table_now_is(turn: int) -> None:
+    chance = random.Random(SEED + 200 + turn)
+    oracle, ours = Decoder(), HeaderReader()
+    literal, added = b"\0\1x\1%c", b"\x40\1y\1%c"
+    for _ in range(300):
+        letter = chance.choice(b"abc")
+        # Most name the newest field of the table, or none; some put one before it, or empty it.
+        block = chance.choice([literal % letter, b"\xbe", literal % letter + b"\xbe"])
+        if not chance.randrange(4):
+            block = chance.choice([added % letter, b"\x20\x3f\xe1\x1f" + added % letter])
+        if oracle.header_table.dynamic_entries or b"\xbe" not in block:
+            assert by_us(ours, block) == by_oracle(oracle, block)
+
+
+def test_headers_that_are_remembered_have_a_bound() -> None:
+    reader = HeaderReader()
+    tracemalloc.start()
+    try:
+        for number in range(1_000):
+            reader.read(b"\0\1x\x7f\x81\x1e%04d" % number + b"v" * 3_964)
+            reader.read(b"\0\1x\4%04d" % number)
+        assert tracemalloc.get_traced_memory()[0] < 50_000
+    finally:
+        tracemalloc.stop()
 
 
 class PipeEnd:

@@ -26,9 +26,8 @@ _TABLE_BYTES = 4_096
 # What HPACK adds to the length of each field of the table.
 _ENTRY_BYTES = 32
 _LONGEST_NUMBER = 28
-_MOST_REMEMBERED = 16
-# A field that is in the table, named by one byte.
-_NAMED_BY_A_BYTE = bytes(range(0x81, 0xFF))
+# Blocks that are remembered, and how long each may be.
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 16, 2_048
 _NAME = re.compile(rb":?[!#$%&'*+\-.^_`|~0-9a-z]+\Z")
 # What a request says before its headers, and what of it is needed.
 _OF_REQUESTS = frozenset({b":method", b":scheme", b":path", b":authority"})
@@ -63,19 +62,22 @@ class HeaderReader:
         self._most = _TABLE_BYTES
         # Blocks that were read since the table last changed, and that do not change it.
         self._known: dict[bytes, HeaderBlock] = {}
+        # Whether the block that is read changed the table, or what it may hold.
+        self._has_changed = False
 
     def read(self, block: bytes) -> HeaderBlock:
         """Return what a block says; raises `ConnectionFault`."""
         found = self._known.get(block)
         if found is not None:
             return found
+        self._has_changed = False
         try:
             found = self._decode(block)
         except (HPACKError, IndexError):
             raise ConnectionFault(COMPRESSION_ERROR) from None
-        if block.translate(None, _NAMED_BY_A_BYTE):
+        if self._has_changed:
             self._known.clear()
-        elif len(self._known) < _MOST_REMEMBERED:
+        elif len(self._known) < _MOST_REMEMBERED and len(block) <= _LONGEST_REMEMBERED:
             self._known[block] = found
         return found
 
@@ -91,6 +93,7 @@ class HeaderReader:
                 self._most, at = _number(block, at, 0x1F)
                 if self._most > _TABLE_BYTES or headers:
                     raise ConnectionFault(COMPRESSION_ERROR)
+                self._has_changed = True
                 self._shrink()
                 continue
             else:
@@ -120,6 +123,7 @@ class HeaderReader:
         return _STATIC[index - 1]
 
     def _add(self, field: tuple[bytes, bytes]) -> None:
+        self._has_changed = True
         self._table.appendleft(field)
         self._size += len(field[0]) + len(field[1]) + _ENTRY_BYTES
         self._shrink()

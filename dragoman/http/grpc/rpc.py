@@ -13,11 +13,11 @@ from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.grpc.header_blocks import HeaderBlock, are_well_formed, written
 from dragoman.http.grpc.streams import Http2Stream
 from dragoman.http.request import Headers
+from dragoman.transports.grpc.framing import PREFIX_BYTES
 from dragoman.transports.grpc.statuses import CODES
 
 logger = logging.getLogger("dragoman")
 
-_PREFIX_BYTES = 5
 _KIND = b"application/grpc"
 # `:status` 200 is the eighth of the table that all know; 415 takes its name from there.
 _HEAD = b"\x88" + written([(b"content-type", _KIND)])
@@ -55,11 +55,6 @@ class RpcHandler(NamedTuple):
 
 
 FindHandler = Callable[[str], RpcHandler | None]
-
-
-def framed(message: bytes) -> bytes:
-    """Return a message as it is sent; several may follow each other."""
-    return b"\0%b%b" % (len(message).to_bytes(4), message)
 
 
 class RpcHead(NamedTuple):
@@ -183,7 +178,7 @@ class ServedRpc:
         connection.held += len(data)
         if connection.held > _LARGEST_AT_ONCE * self._most_bytes:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The connection sends too much at once"))
-        elif len(body) >= _PREFIX_BYTES and self._refuses(body):
+        elif len(body) >= PREFIX_BYTES and self._refuses(body):
             return
         self._more.set()
 
@@ -191,7 +186,7 @@ class ServedRpc:
         """Refuse a request by its beginning, and tell whether it was."""
         if body[0]:
             self.fail(RpcFailure("UNIMPLEMENTED", "Compressed messages are not taken"))
-        elif int.from_bytes(body[1:_PREFIX_BYTES]) > self._most_bytes:
+        elif int.from_bytes(body[1:PREFIX_BYTES]) > self._most_bytes:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The message is too large"))
         else:
             return False
@@ -216,10 +211,10 @@ class ServedRpc:
     def request(self) -> bytes:
         """Return the one message of the request; raises `RpcFailure`."""
         body = self._body
-        size = len(body) - _PREFIX_BYTES
-        if size < 0 or int.from_bytes(body[1:_PREFIX_BYTES]) != size:
+        size = len(body) - PREFIX_BYTES
+        if size < 0 or int.from_bytes(body[1:PREFIX_BYTES]) != size:
             raise RpcFailure("INVALID_ARGUMENT", "The request is not one whole message")
-        message = bytes(memoryview(body)[_PREFIX_BYTES:])
+        message = bytes(memoryview(body)[PREFIX_BYTES:])
         self._release(len(body))
         self._body = bytearray()
         return message
@@ -228,12 +223,12 @@ class ServedRpc:
         """Yield the messages of a conversation; raises `RpcFailure`."""
         while True:
             body = self._body
-            whole = _PREFIX_BYTES + int.from_bytes(body[1:_PREFIX_BYTES])
-            if _PREFIX_BYTES <= whole <= len(body):
-                message = bytes(body[_PREFIX_BYTES:whole])
+            whole = PREFIX_BYTES + int.from_bytes(body[1:PREFIX_BYTES])
+            if PREFIX_BYTES <= whole <= len(body):
+                message = bytes(body[PREFIX_BYTES:whole])
                 del body[:whole]
                 self._release(whole)
-                if len(body) >= _PREFIX_BYTES and self._refuses(body):
+                if len(body) >= PREFIX_BYTES and self._refuses(body):
                     return
                 yield message
             elif self._has_ended:

@@ -13,11 +13,12 @@ from dragoman.http.grpc.exchange import App, RpcExchange, RpcOutcome
 from dragoman.http.grpc.front import RpcOrigin, TakenConnection
 from dragoman.http.grpc.header_blocks import HeaderBlock
 from dragoman.http.grpc.http2 import Http2Connection
-from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, framed
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc
 from dragoman.http.grpc.services import HealthService, ReflectionService
 from dragoman.http.grpc.streams import Http2Stream
 from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
+from dragoman.transports.grpc.framing import framed
 from dragoman.transports.grpc.hosts import path_at
 from dragoman.transports.grpc.routing import addressed
 

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, framed
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc
 from dragoman.transports.grpc.classes import POOL
+from dragoman.transports.grpc.framing import framed
 
 
 class HealthService:

@@ -11,7 +11,6 @@ import msgspec
 from dragoman.dialects import errors, negotiate
 from dragoman.errors import A2AError, Overloaded, Unauthenticated
 from dragoman.http.grpc.exchange import RpcExchange, RpcStream, rpc_request
-from dragoman.http.grpc.rpc import framed
 from dragoman.http.request import HttpRequest, read_body
 from dragoman.model import operations as ops
 from dragoman.model.card import RESUME_URI
@@ -22,6 +21,7 @@ from dragoman.server.endpoints.event_stream import RESET
 from dragoman.server.endpoints.responder import Responder, common_headers
 from dragoman.service import LARGE_BYTES, Batch, Call, Opening, off_loop
 from dragoman.transports.grpc.codec import CalledRpc, GrpcCodec, codec_of, find, positioned
+from dragoman.transports.grpc.framing import PREFIX_BYTES, framed
 from dragoman.transports.grpc.routing import inner_tenant
 
 # The part of the time until a caller's deadline in which a blocking send waits: the rest is for the
@@ -146,9 +146,10 @@ class GrpcWriter:
         messages = self._encoder.encode(batch)
         if self._has_positions:
             messages = [
-                positioned(message, one.seq) for message, one in zip(messages, batch, strict=True)
+                framed(positioned(message[PREFIX_BYTES:], one.seq))
+                for message, one in zip(messages, batch, strict=True)
             ]
-        data = b"".join(map(framed, messages))
+        data = b"".join(messages)
         await self._exchange.context.write(data)
         return len(data)
 

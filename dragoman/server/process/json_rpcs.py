@@ -90,8 +90,8 @@ class _JsonAnswer:
 
     def __init__(self, exchange: RpcExchange, scope: Scope, refuse: sse.Send) -> None:
         # Loads protobuf, which an rpc has loaded already.
-        from dragoman.http.grpc.rpc import framed
         from dragoman.transports.grpc.codec import find, positioned
+        from dragoman.transports.grpc.framing import framed
         from dragoman.transports.grpc.plain_values import shape_of
 
         self._called = find(scope["path"])

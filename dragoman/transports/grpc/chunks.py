@@ -1,13 +1,15 @@
 """Chunks of an artifact as protobuf, without making a message of each.
 
 The chunks of one artifact differ in their text alone, so all other bytes are made once, and with
-them every length, which depends on that of the text. What is compared and cut is the record of the
+them every length, which depends on that of the text: those of its messages and of the one that is
+sent, whose length stands before it. What is compared and cut is the record of the
 event: bytes that begin and end as those of the first chunk did are another text between them, or
 the event is left to the codec.
 """
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from typing import NamedTuple
 
 from msgspec import UNSET, DecodeError
 from msgspec.json import Decoder
@@ -18,7 +20,8 @@ from dragoman.dialects.reading import Object
 from dragoman.model.events import ArtifactUpdate, Event
 from dragoman.model.message import Part
 from dragoman.model.record import Recorded, encode_event
-from dragoman.transports.grpc.classes import fields_of
+from dragoman.transports.grpc.classes import FieldRow, fields_of
+from dragoman.transports.grpc.framing import framed
 from dragoman.transports.grpc.plain_values import shape_of
 from dragoman.transports.grpc.tables import ProtoSchema
 from dragoman.transports.grpc.varints import varint
@@ -34,15 +37,16 @@ _MOST_LENGTHS = 64
 class ChunkForm:
     """What the chunks of one artifact have in common."""
 
-    __slots__ = ("_heads", "_layers", "_start", "_stop", "prefix", "suffix", "tail")
+    __slots__ = ("_layers", "heads", "prefix", "start", "stop", "suffix", "tail")
 
     def __init__(self, schema: ProtoSchema, record: bytes, value: Object) -> None:
         """`record` and `value` are a chunk whose text is empty, as it is recorded and as the
         dialect has it."""
         before, separator, after = record.partition(_TEXT)
         self.prefix, self.suffix = before + separator, after
-        self._start, self._stop = len(self.prefix), -len(after)
-        self._heads: dict[int, bytes] = {}
+        self.start, self.stop = len(self.prefix), -len(after)
+        # What comes before texts, by their lengths, from the frame on.
+        self.heads: dict[int, bytes] = {}
         update: Object = value["artifactUpdate"]
         # From the inside: the key of each message, and the fields before and behind the inner one.
         self._layers = [
@@ -53,22 +57,15 @@ class ChunkForm:
         ]
         self.tail = b"".join(layer.after for layer in self._layers)
 
-    def encode(self, record: bytes) -> bytes | None:
-        """Return the message of a chunk; None: it is not one of these."""
-        if not record.startswith(self.prefix) or not record.endswith(self.suffix):
+    def unescaped(self, text: bytes) -> bytes | None:
+        """Return the chunk whose text is written with escapes; None: it is not one of these."""
+        try:
+            text = _decode_text(b'"%b"' % text).encode()
+        except DecodeError:
             return None
-        text = record[self._start : self._stop]
-        if b"\\" in text:
-            try:
-                text = _decode_text(b'"%b"' % text).encode()
-            except DecodeError:
-                return None
-        elif b'"' in text:
-            # There is more than a text here.
-            return None
-        return (self._heads.get(len(text)) or self._head(len(text))) + text + self.tail
+        return self.head(len(text)) + text + self.tail
 
-    def _head(self, size: int) -> bytes:
+    def head(self, size: int) -> bytes:
         """Return what comes before a text of some length."""
         head = b""
         inner = size
@@ -76,9 +73,10 @@ class ChunkForm:
             own = layer.before + layer.key + varint(inner)
             head = own + head
             inner += len(own) + len(layer.after)
-        if len(self._heads) >= _MOST_LENGTHS:
-            self._heads.clear()
-        self._heads[size] = head
+        head = b"\0%b%b" % (inner.to_bytes(4), head)
+        if len(self.heads) >= _MOST_LENGTHS:
+            self.heads.clear()
+        self.heads[size] = head
         return head
 
 
@@ -88,20 +86,52 @@ class _Layer:
     __slots__ = ("after", "before", "key")
 
     def __init__(self, schema: ProtoSchema, name: str, inner: str, values: Object) -> None:
-        numbers = _numbers(schema.messages[name])
-        number = numbers[inner]
-        self.key = varint(number << 3 | 2)
-        others = [field for field in values if field in numbers and field != inner]
-        self.before = self.after = b""
-        if others:
-            encode = shape_of(schema, name).encode
-            self.before = encode({one: values[one] for one in others if numbers[one] < number})
-            self.after = encode({one: values[one] for one in others if numbers[one] > number})
+        self.key, before, after = _places(schema.messages[name], inner)
+        self.before = _others(schema, name, before, values)
+        self.after = _others(schema, name, after, values)
+
+
+# A field: its name, and its key if it is a text that is left out where it is empty.
+_Place = tuple[str, bytes]
+
+
+class _Places(NamedTuple):
+    """The key of the inner message, and the fields before and behind it."""
+
+    key: bytes
+    before: tuple[_Place, ...]
+    after: tuple[_Place, ...]
 
 
 @cache
-def _numbers(line: str) -> dict[str, int]:
-    return {row.json: row.number for row in fields_of(line)}
+def _places(line: str, inner: str) -> _Places:
+    rows = sorted(fields_of(line), key=lambda row: row.number)
+    (number,) = (row.number for row in rows if row.json == inner)
+
+    def place(row: FieldRow) -> _Place:
+        is_text = row.type == "string" and not (row.is_repeated or row.is_map or row.has_presence)
+        return row.json, varint(row.number << 3 | 2) if is_text and not row.oneof else b""
+
+    return _Places(
+        varint(number << 3 | 2),
+        tuple(place(row) for row in rows if row.number < number),
+        tuple(place(row) for row in rows if row.number > number),
+    )
+
+
+def _others(schema: ProtoSchema, name: str, places: tuple[_Place, ...], values: Object) -> bytes:
+    """Return fields in their order. Texts are most of them, and need no message to be made."""
+    written = b""
+    for field, key in places:
+        value = values.get(field)
+        if value is None:
+            continue
+        if not key:
+            written += shape_of(schema, name).encode({field: value})
+        elif value:
+            text = value.encode()
+            written += key + varint(len(text)) + text
+    return written
 
 
 class StreamEncoder:
@@ -119,18 +149,28 @@ class StreamEncoder:
         self._forms: list[ChunkForm] = []
 
     def encode(self, events: Iterable[Recorded]) -> list[bytes]:
-        """Return the message of each event."""
+        """Return the message of each event, as it is sent."""
         found: list[bytes] = []
         for recorded in events:
+            record = recorded.body
+            # Chunks are most of what there is: what is done for each is in this loop.
             for form in self._forms:
-                message = form.encode(recorded.body)
-                if message is not None:
-                    break
+                if record.startswith(form.prefix) and record.endswith(form.suffix):
+                    text = record[form.start : form.stop]
+                    if b"\\" in text:
+                        message = form.unescaped(text)
+                        if message is not None:
+                            found.append(message)
+                            break
+                    # With a quote in it, it is more than a text.
+                    elif b'"' not in text:
+                        size = len(text)
+                        found.append((form.heads.get(size) or form.head(size)) + text + form.tail)
+                        break
             else:
-                message = self._encode(recorded)
+                found.append(framed(self._encode(recorded)))
                 if len(self._forms) < _MOST_FORMS:
                     self._learn(recorded.event)
-            found.append(message)
         return found
 
     def _learn(self, event: Event) -> None:

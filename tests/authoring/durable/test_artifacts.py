@@ -8,6 +8,7 @@ import pytest
 from harness.waiting import eventually
 
 from dragoman import Turn
+from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState
 from tests.authoring.durable.world import World, made, results
 from tests.engine.engines import House
@@ -40,6 +41,19 @@ async def test_what_a_dead_attempt_produced_is_replaced_and_not_doubled(
     ids = [artifact.artifact_id for artifact in done.artifacts]
     assert ids[:2] == [artifact.artifact_id for artifact in before.artifacts]
     assert len(set(ids)) == 3
+
+
+async def test_a_chunk_without_content_is_refused_before_it_is_recorded(house: House) -> None:
+    async def work(text: str, turn: Turn) -> None:
+        async with turn.artifact(name="chunks") as chunks:
+            with pytest.raises(ValueError, match="a chunk needs content"):
+                await chunks.write(Message("m", Role.AGENT, []))
+            await chunks.write("some")
+
+    await house.start(made(work))
+    done = await house.send("go")
+    assert done.status.state is S.COMPLETED
+    assert results(done) == ["some"]
 
 
 async def test_what_a_dead_generator_yielded_is_replaced(house: House, world: World) -> None:

@@ -14,6 +14,7 @@ from dragoman.model.message import Part
 from dragoman.model.record import Recorded, encode_event
 from dragoman.model.task import TaskState, TaskStatus
 from dragoman.transports.grpc.codec import V0, V0_TEXT, V1, GrpcCodec
+from dragoman.transports.grpc.framing import PREFIX_BYTES, framed
 
 CODECS = pytest.mark.parametrize("codec", [V1, V0, V0_TEXT], ids=["1.0", "0.3", "0.3-text"])
 TEXTS = st.one_of(
@@ -63,7 +64,9 @@ EVENTS = st.builds(
 def test_a_stream_has_the_bytes_of_its_events(codec: GrpcCodec, events: list[Any]) -> None:
     # Each twice: what was learned from one is used for the next.
     recorded = [Recorded(1, event) for event in events for _ in range(2)]
-    expected = [codec.encode_event(Recorded(1, event)) for event in events for _ in range(2)]
+    expected = [
+        framed(codec.encode_event(Recorded(1, event))) for event in events for _ in range(2)
+    ]
     assert codec.stream_encoder().encode(recorded) == expected
 
 
@@ -78,7 +81,7 @@ def test_chunks_of_one_artifact_differ_in_their_text(codec: GrpcCodec, texts: li
     events: list[Event] = [chunk(text) for text in texts]
     events[1] = chunk(texts[1], last_chunk=True)
     events[2] = StatusUpdate(TaskId("t"), ContextId("c"), TaskStatus(TaskState.WORKING))
-    expected = [codec.encode_event(Recorded(1, event)) for event in events]
+    expected = [framed(codec.encode_event(Recorded(1, event))) for event in events]
     # As they are read from a store: their bytes alone are there.
     stored = [Recorded(1, body=encode_event(event)) for event in events]
     assert codec.stream_encoder().encode(stored) == expected
@@ -89,7 +92,7 @@ def test_chunks_of_a_known_artifact_are_not_decoded() -> None:
     encoder.encode([Recorded(1, chunk("first"))])
     second = Recorded(2, body=encode_event(chunk("second\n")))
     (message,) = encoder.encode([second])
-    update = V1.event_values(message, 100).value["artifactUpdate"]
+    update = V1.event_values(message[PREFIX_BYTES:], 100).value["artifactUpdate"]
     assert update["artifact"]["parts"] == [{"text": "second\n"}]
     with pytest.raises(AttributeError):
         object.__getattribute__(second, "event")
