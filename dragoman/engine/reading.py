@@ -139,11 +139,18 @@ class TaskReader:
 
 
 async def read_task(
-    store: Store, number: int, *, upto: int | None = None, artifacts: bool = True
+    store: Store,
+    number: int,
+    *,
+    upto: int | None = None,
+    artifacts: bool = True,
+    ended_at: int | None = None,
 ) -> TaskReading | None:
     """Return the task as of a position, by default the end of its log.
 
-    Folding starts at the stored snapshot unless the position lies before it.
+    Folding starts at the stored snapshot unless the position lies before it. If the log was seen to
+    end at `ended_at`, a batch that reaches it is the last one: it may have more, if the task moved
+    on, but no further query asks for that.
     """
     draft: Draft | None = None
     seq = 0
@@ -175,7 +182,8 @@ async def read_task(
             else:
                 draft.apply(event)
         seq = batch[-1].seq
-        if upto is not None and seq >= upto:
+        last = ended_at if upto is None else upto
+        if last is not None and seq >= last:
             break
     if draft is not None:
         return TaskReading(seq, draft.task(), size=size)

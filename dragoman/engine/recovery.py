@@ -97,10 +97,11 @@ class Recovery:
         found: TaskRow | None = head
         while found is not None:
             with self._live.reading(task_key(found)) as read:
-                reading = await read_task(self._store, found.number)
+                ended_at = found.standing.last_seq
+                reading = await read_task(self._store, found.number, ended_at=ended_at)
             if (log := self._live.get(found.scope, found.task_id)) is not None:
                 return log
-            is_complete = reading is not None and reading.seq == found.standing.last_seq
+            is_complete = reading is not None and reading.seq == ended_at
             if reading is not None and is_complete and not read.is_outdated:
                 log = self._resume_log(found, reading)
                 if found.holder != self._store.worker:
@@ -116,7 +117,8 @@ class Recovery:
         """Return the log of a stored task and its progress, which is at least as recent."""
         log = await self.resumed_log(head)
         try:
-            return log, await read_replay(self._store, head.number)
+            ended_at = None if log is None else log.seq
+            return log, await read_replay(self._store, head.number, ended_at)
         except BaseException:
             if log is not None and log.is_idle and self._live.worker(head) is None:
                 self._live.drop(log)

@@ -105,6 +105,8 @@ class Connections:
         # Whether requests with a head that was read before skip the parser; tests turn it off.
         self.keeps_heads = True
         self.known_heads = HeadTotal()
+        # Whether the server ends: each connection takes one more request at most.
+        self.is_stopping = False
         self.max_body_bytes = settings.http.max_body_bytes
         self.max_connections = settings.http.max_connections
         self.max_per_address = settings.http.max_connections_per_address

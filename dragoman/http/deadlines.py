@@ -18,6 +18,9 @@ WRITE_SECONDS = 60.0
 # Seconds we go on reading after a refusal: closing at once would take the answer back.
 LINGER_SECONDS = 5.0
 HANDSHAKE_SECONDS = 10.0
+# Seconds in which a server that stops still takes a request of a connection that has none: one may
+# be on its way, and to close then would take its answer away.
+LAST_REQUEST_SECONDS = 0.25
 NEVER = math.inf
 
 

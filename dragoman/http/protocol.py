@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
-from dragoman.http.deadlines import NEVER, Deadlines
+from dragoman.http.deadlines import LAST_REQUEST_SECONDS, NEVER, Deadlines
 from dragoman.http.exchange import Exchange, Flow, KnownRequest
 from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
@@ -204,6 +204,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_deaf = True
             transport.write(refused.answer)
             transport.close()
+        elif self._all.is_stopping:
+            # It was accepted before we stopped to listen, and its first request is on its way.
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; the request that is being answered is told."""
@@ -220,12 +223,23 @@ class HttpProtocol(HttpToolsProtocol):
             running.disconnect()
 
     def shutdown(self) -> None:
-        """The server ends; a connection without a request is closed."""
+        """The server ends: the next answer is the last one here. A connection without a request is
+        closed, once one that is on its way has had time to come."""
         self.flush_refusals()
-        if self._exchange is None or self._exchange.response_complete:
+        # A request with a known head would be answered as one that keeps the connection.
+        self._heads.clear()
+        if self._exchange is not None and not self._exchange.response_complete:
+            self._exchange.keep_alive = False
+        elif self._is_deaf or self._grpc is not None:
             self.transport.close()
         else:
-            self._exchange.keep_alive = False
+            asyncio.get_running_loop().call_later(LAST_REQUEST_SECONDS, self._end_waiting)
+
+    def _end_waiting(self) -> None:
+        """Close a connection on which no request has come since the server began to end."""
+        if self._phase != BODY and not self._is_answering:
+            self.flush_refusals()
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """The caller does not take what is written; a plain answer has a deadline for that."""
@@ -492,7 +506,9 @@ class HttpProtocol(HttpToolsProtocol):
             scope, state, self.transport, self.flow, self.on_response_complete
         )
         exchange.waiting_for_100_continue = self.expect_100_continue
-        exchange.keep_alive = version == "1.1" and parser.should_keep_alive()
+        exchange.keep_alive = (
+            version == "1.1" and parser.should_keep_alive() and not self._all.is_stopping
+        )
         state["exchange"] = exchange
         asks, self._asks_for_websocket = self._asks_for_websocket, False
         state["switch"] = self.switch if asks else None
@@ -559,7 +575,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_large:
             exchange.transport = self.transport
             if not exchange.response_started:
-                exchange.keep_alive = self._keeps_alive
+                exchange.keep_alive = self._keeps_alive and not self._all.is_stopping
         if exchange.response_complete:
             self.deadlines.await_request()
             return

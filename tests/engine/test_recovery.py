@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
@@ -29,6 +30,38 @@ async def stored(house: House, place: int = 1) -> list[Any]:
     """Return the log of a task, by its place among those of its store."""
     number = await house.first_number() + place - 1
     return [recorded.event for recorded in await house.store.read(number, after=0, limit=1000)]
+
+
+# Reading
+
+
+async def test_the_log_of_a_task_is_asked_for_twice_and_its_end_not_at_all(
+    house: House, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row says where it ends: a takeover of a thousand tasks is not made of questions for
+    events that are not there."""
+    runs, asked = list[int](), list[int]()
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        runs.append(turn.attempt)
+        await turn.say("here")
+        return await asyncio.get_running_loop().create_future()
+
+    await house.start(agent)
+    task = await house.send("hi", wait=False)
+    await eventually(lambda: runs and is_written(house))
+    await house.stop()
+    read = type(house.store).read
+
+    async def counted(store: Any, number: int, **options: Any) -> Any:
+        asked.append(options["after"])
+        return await read(store, number, **options)
+
+    monkeypatch.setattr(type(house.store), "read", counted)
+    assert await house.start(agent) == 1
+    await eventually(lambda: len(runs) == 2)
+    assert asked == [0, 0], task.id
 
 
 # Attempts

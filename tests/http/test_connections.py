@@ -1,4 +1,5 @@
-"""How many may be connected, who makes room for whom, and what a handshake leaves behind."""
+"""How many may be connected, who makes room for whom, what a handshake leaves behind, and how
+connections end with their server."""
 
 import ssl
 from pathlib import Path
@@ -9,7 +10,7 @@ from harness.certificates import LOOPBACK, Authority
 
 from dragoman.server.process.tls import _context
 from tests.http.test_good_http import Echo
-from tests.http.wire import get, guarding, is_problem
+from tests.http.wire import Place, call, get, guarding, is_problem, message, post
 
 
 async def test_those_who_wait_make_room_for_those_who_come() -> None:
@@ -98,3 +99,62 @@ def test_tls_older_than_1_2_is_not_spoken() -> None:
     lax.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     context = _context(uvicorn.Config(None), lambda: lax)  # type: ignore[arg-type]
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def stop(place: Place) -> None:
+    """Tell the connections that the server ends, as it does itself."""
+    place.connections.is_stopping = True
+    for one in list(place.connections._open):
+        one.shutdown()  # type: ignore[attr-defined]  # as uvicorn calls it
+
+
+async def test_a_request_that_is_on_its_way_when_the_server_ends_is_answered_and_is_the_last() -> (
+    None
+):
+    known = post(call("SendMessage", message("again")))
+    async with guarding() as place, place.peer() as used, place.peer() as new, place.peer() as idle:
+        for _ in range(2):
+            # Its head is known from here on.
+            await used.send(known)
+            assert (await used.answer()).status == 200
+        await place.until(lambda: len(place.connections) == 3)
+        stop(place)
+        for peer in (used, new):
+            await peer.send(known)
+            answer = await peer.answer()
+            assert answer.status == 200 and answer.headers["connection"] == "close"
+            assert await peer.rest() == b""
+        assert await idle.rest() == b""
+
+
+async def test_a_connection_that_was_accepted_as_the_server_ended_has_one_answer() -> None:
+    async with guarding() as place:
+        stop(place)
+        async with place.peer() as late, place.peer() as silent:
+            await late.send(get())
+            answer = await late.answer()
+            assert answer.status == 200 and answer.headers["connection"] == "close"
+            assert await late.rest() == b""
+            assert await silent.rest() == b""
+        # Not because it was late.
+        assert not place.connections.refused
+
+
+async def test_a_large_body_that_comes_while_the_server_ends_is_answered_last() -> None:
+    data = post(call("SendMessage", message("x" * 200_000)))
+    async with guarding() as place, place.peer() as peer:
+        await peer.send(data[:1000])
+        await place.until(lambda: [one for one in place.connections._open if one._phase == 2])  # type: ignore[attr-defined]
+        stop(place)
+        await peer.send(data[1000:])
+        answer = await peer.answer()
+        assert answer.status == 200 and answer.headers["connection"] == "close"
+        assert await peer.rest() == b""
+
+
+async def test_half_a_head_does_not_keep_a_server_that_ends() -> None:
+    async with guarding() as place, place.peer() as peer:
+        await peer.send(get()[:20])
+        await place.until(lambda: [one for one in place.connections._open if one._phase == 1])  # type: ignore[attr-defined]
+        stop(place)
+        assert await peer.rest() == b""

@@ -92,9 +92,11 @@ class Proxy:
             await asyncio.gather(*ways, return_exceptions=True)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        for _ in range(len(self.targets)):
-            self._next += 1
-            port = self.targets[self._next % len(self.targets)]
+        self._next += 1
+        # Each connection goes round by itself: with a common place, two that come at the same time
+        # would both miss a target.
+        first = self._next % len(self.targets)
+        for port in (*self.targets[first:], *self.targets[:first]):
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection("127.0.0.1", port)
         return None

@@ -413,8 +413,9 @@ def _spelled_step(kind: StepKind, name: str) -> str:
     return name if kind is StepKind.ANSWER else f"{kind.value} {json.dumps(name)}"
 
 
-async def read_replay(store: Store, number: int) -> Replay | None:
-    """Return a task's progress from its log."""
+async def read_replay(store: Store, number: int, ended_at: int | None = None) -> Replay | None:
+    """Return a task's progress from its log. If the log was seen to end at `ended_at`, a batch that
+    reaches it is the last one."""
     replay: Replay | None = None
     answers: dict[int, bytes] | None = None
     after = 0
@@ -438,6 +439,8 @@ async def read_replay(store: Store, number: int) -> Replay | None:
                 if is_apart and isinstance(event, StepRecorded):
                     replay.set_secret(event.index, recorded.seq, body or b"")
         after = batch[-1].seq
+        if ended_at is not None and after >= ended_at:
+            break
     return replay
 
 

@@ -72,6 +72,7 @@ async def join_agent(
             yield f"{gateway.rstrip('/')}/a2a/{(await joined).agent}"
         finally:
             joining.leave()
+            connections.is_stopping = True
             app.end_streams()
             for connection in list(state.connections):
                 connection.shutdown()

@@ -34,11 +34,11 @@ def shared_listeners(listener: socket.socket, count: int) -> list[socket.socket]
     """Return a listener for each of several processes. On one common socket, the process that wakes
     first takes all waiting connections; with a socket each, the kernel distributes them."""
     if sys.platform != "linux":
-        return [listener.dup() for _ in range(count)]
+        return [listener, *(listener.dup() for _ in range(count - 1))]
     # Only after we listen: from then on no other program can take the address.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     host, port = listener.getsockname()[:2]
-    return [listener.dup(), *(listen(host, port, is_shared=True) for _ in range(count - 1))]
+    return [listener, *(listen(host, port, is_shared=True) for _ in range(count - 1))]
 
 
 def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:

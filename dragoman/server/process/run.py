@@ -56,6 +56,7 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         app: App,
+        connections: Connections,
         on_ready: Callable[[], None],
         line: socket.socket | None = None,
         urls: Sequence[str] = (),
@@ -68,6 +69,7 @@ class Server(uvicorn.Server):
         self._grpc = grpc
         self._urls = urls
         self._app = app
+        self._connections = connections
         self._on_ready = on_ready
         self._line = line
         app.site.end_process = self._end
@@ -112,13 +114,17 @@ class Server(uvicorn.Server):
         is_kept = self._app.settings.stores.location != "memory:"
         fate = "goes on at the next start" if is_kept else "is lost with the memory it was in"
         logger.info("stopping: what is under way %s", fate)
+        # Connections that wait to be accepted are accepted in this turn of the loop. The kernel
+        # resets those that still wait when we stop to listen.
+        await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        self._connections.is_stopping = True
         self._app.end_streams()
         if self._join is not None:
             self._join.leave()
         if self._grpc is not None:
             # Before its connections are closed: rpcs that are being answered have some time.
-            for server in self.servers:
-                server.close()
             await self._grpc.stop(self._app.settings.server.drain)
         await super().shutdown(sockets)
         if self._join is not None:
@@ -285,7 +291,7 @@ def _work(
         **tls,
     )
     urls = [url_of("https" if tls else "http", listener) for listener in listeners[:count]]
-    server = Server(config, app, on_ready, line, urls, grpc, join)
+    server = Server(config, app, connections, on_ready, line, urls, grpc, join)
     page.share()
     # uvicorn raises the signal again once it is done; by then everything is closed.
     came: list[int] = []

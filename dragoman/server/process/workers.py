@@ -5,6 +5,7 @@ side is gone. The parent replaces a worker that was drained, and restarts none t
 all, and its supervisor restarts the whole.
 """
 
+import itertools
 import logging
 import os
 import selectors
@@ -85,6 +86,9 @@ def supervise(
                 workers, signals, on_ready, lambda place: _start(command, listeners[place])
             )
         finally:
+            # Otherwise the kernel would take connections that no worker accepts, until we end.
+            for listener in itertools.chain(*listeners):
+                listener.close()
             codes = _end(workers, drain + _GRACE)
             for worker in workers:
                 worker.line.close()

@@ -1,15 +1,20 @@
 """A process that an operator drains ends in good order, and the others go on; so does one that is
 told to stop while it starts."""
 
+import asyncio
+import errno
 import signal
+import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 import httpx
+import pytest
 from harness.processes import running
 from harness.serving import message
-from harness.waiting import WAIT, eventually
+from harness.waiting import WAIT, eventually, within
 
 AGENT = """
 from dragoman import Agent
@@ -19,6 +24,21 @@ agent = Agent("Echo", "Says what you said.")
 
 @agent.skill
 async def say(text: str) -> str:
+    return text
+"""
+HELD = """
+import asyncio
+from pathlib import Path
+from dragoman import Agent
+
+agent = Agent("Held", "Answers when a file is there.")
+
+
+@agent.skill
+async def wait(text: str) -> str:
+    Path("begun").touch()
+    while not Path("open").exists():
+        await asyncio.sleep(0.005)
     return text
 """
 PROCESSES = "/api/v1/console/processes"
@@ -58,6 +78,33 @@ async def test_one_of_two_workers_is_drained_and_replaced_while_callers_are_serv
         assert not before & await living()
         audit = (tmp_path / "tasks.db.audit.jsonl").read_text()
         assert audit.count("console.process.drain") == 2
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_server_that_ends_refuses_connections_while_it_answers_what_is_under_way(
+    tmp_path: Path, workers: str
+) -> None:
+    """A proxy goes elsewhere at once: a connection that nothing accepts would wait, and fail."""
+    (tmp_path / "held.py").write_text(HELD)
+    options = ("--listen", "127.0.0.1:0", "--store", "tasks.db", "--workers", workers)
+    with running("serve", "held.py", *options, cwd=tmp_path) as child:
+        child.ready()
+        async with httpx.AsyncClient(base_url=child.url, timeout=WAIT, trust_env=False) as http:
+            body = {"message": message("hello")}
+            waiting = asyncio.create_task(http.post("/message:send", json=body))
+            await eventually((tmp_path / "begun").exists)
+            child.signal(signal.SIGTERM)
+            await eventually(partial(is_refused, child.port))
+            assert not waiting.done() and child.process.poll() is None
+            (tmp_path / "open").touch()
+            answer = await within(waiting)
+        assert answer.status_code == 200 and answer.headers["connection"] == "close"
+        assert await asyncio.to_thread(child.process.wait, WAIT) == 0
+
+
+def is_refused(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
 
 
 async def test_a_signal_that_comes_while_the_store_is_opened_ends_the_server(
