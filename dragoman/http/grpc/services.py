@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc
 from dragoman.transports.grpc.classes import POOL
 from dragoman.transports.grpc.framing import framed
+
+_PACKAGE = "grpc.reflection"
 
 
 class HealthService:
@@ -53,21 +57,21 @@ class HealthService:
 
 
 class ReflectionService:
-    """`grpc.reflection.v1alpha.ServerReflection`."""
+    """Server reflection, by its name of today and by the one before: the messages are the same."""
+
+    _NAMES: ClassVar = (f"{_PACKAGE}.v1.ServerReflection", f"{_PACKAGE}.v1alpha.ServerReflection")
 
     def __init__(self, services: Sequence[str]) -> None:
-        self._services = services
-        name = "grpc.reflection.v1alpha.ServerReflection"
         handler = RpcHandler(self._answer, is_conversation=True)
-        self.handlers = {f"/{name}/ServerReflectionInfo": handler}
-        self._names = [*services, name]
+        self.handlers = {f"/{name}/ServerReflectionInfo": handler for name in self._NAMES}
+        self._services = [*services, *self._NAMES]
         self._servicer: Any = None
 
     async def _answer(self, rpc: ServedRpc) -> None:
         if self._servicer is None:
             # It loads grpcio, which nothing else here needs.
             reflection = await asyncio.to_thread(_load_reflection)
-            self._servicer = reflection.aio.ReflectionServicer(self._names, POOL)
+            self._servicer = reflection.aio.ReflectionServicer(self._services, _described())
         async for reply in self._servicer.ServerReflectionInfo(_questions(rpc), None):
             await rpc.write(framed(reply.SerializeToString()))
         await rpc.finish(b"", ())
@@ -77,6 +81,32 @@ def _load_reflection() -> Any:
     from grpc_reflection.v1alpha import reflection
 
     return reflection
+
+
+def _described() -> DescriptorPool:
+    """Return what describes every service that is listed: a tool that cannot find one gives up."""
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+    older = reflection_pb2.DESCRIPTOR.serialized_pb
+    POOL.AddSerializedFile(older)
+    # The official package has only the older one, and the other differs in its package alone.
+    file = FileDescriptorProto.FromString(older)
+    file.name, file.package = f"{_PACKAGE.replace('.', '/')}/v1/reflection.proto", f"{_PACKAGE}.v1"
+    for field in (field for message in file.message_type for field in message.field):
+        if field.type_name:
+            field.type_name = _newer(field.type_name)
+    for method in file.service[0].method:
+        method.input_type, method.output_type = (
+            _newer(method.input_type),
+            _newer(method.output_type),
+        )
+    POOL.AddSerializedFile(file.SerializeToString())
+    return POOL
+
+
+def _newer(name: str) -> str:
+    return name.replace(f".{_PACKAGE}.v1alpha.", f".{_PACKAGE}.v1.")
 
 
 async def _questions(rpc: ServedRpc) -> AsyncGenerator[Any]:
