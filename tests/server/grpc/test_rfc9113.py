@@ -199,7 +199,8 @@ CASES = {
         + frame(HEADERS, 5, 5, b"\x20" + ASKED)
         + frame(HEADERS, 5, 7, ASKED + b"\xbe"),
         COMPRESSION,
-        first=frame(HEADERS, 4, 1, ASKED + b"\x40\x01a\x01b") + frame(DATA, END_STREAM, 1, bytes(5)),
+        first=frame(HEADERS, 4, 1, ASKED + b"\x40\x01a\x01b")
+        + frame(DATA, END_STREAM, 1, bytes(5)),
     ),
     "HPACK 5.2 padding of more than a byte": Case(
         frame(HEADERS, 5, 1, ASKED + b"\x00\x85\xf2\xb2\x4a\x87\xff\xff\x01a"), COMPRESSION
