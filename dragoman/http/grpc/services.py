@@ -3,7 +3,8 @@ what else there is. Their messages, and what reflection says, are those of the o
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -16,6 +17,8 @@ from dragoman.transports.grpc.classes import POOL
 from dragoman.transports.grpc.framing import framed
 
 _PACKAGE = "grpc.reflection"
+# Seconds after which it is found out anew whether the server is ready.
+_LOOK_EVERY = 1.0
 
 
 class HealthService:
@@ -23,8 +26,12 @@ class HealthService:
 
     SERVICE: ClassVar = "grpc.health.v1.Health"
 
-    def __init__(self, services: Sequence[str]) -> None:
+    def __init__(self, services: Sequence[str], is_ready: Callable[[], Awaitable[bool]]) -> None:
         self._services = {"", *services}
+        self._is_ready = is_ready
+        # The answer of this second, for all who ask.
+        self._answer: asyncio.Future[bool] | None = None
+        self._answered_at = 0.0
         self._is_stopping = asyncio.Event()
         self.handlers = {
             f"/{self.SERVICE}/Check": RpcHandler(self._check),
@@ -39,21 +46,37 @@ class HealthService:
         service = _asked(rpc)
         if service not in self._services:
             raise RpcFailure("NOT_FOUND", "There is no such service")
-        await rpc.finish(self._status(service), ())
+        await rpc.finish(await self._status(service), ())
 
     async def _watch(self, rpc: ServedRpc) -> None:
         service = _asked(rpc)
-        await rpc.write(self._status(service))
-        await self._is_stopping.wait()
-        await rpc.finish(self._status(service), ())
+        told = b""
+        while not self._is_stopping.is_set():
+            status = await self._status(service)
+            if status != told:
+                await rpc.write(status)
+                told = status
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY):
+                    await self._is_stopping.wait()
+        await rpc.finish(await self._status(service), ())
 
-    def _status(self, service: str) -> bytes:
+    async def _status(self, service: str) -> bytes:
         kinds: Any = health_pb2.HealthCheckResponse
         if service not in self._services:
             status = kinds.SERVICE_UNKNOWN
         else:
-            status = kinds.NOT_SERVING if self._is_stopping.is_set() else kinds.SERVING
+            status = kinds.SERVING if await self._serves() else kinds.NOT_SERVING
         return framed(kinds(status=status).SerializeToString())
+
+    async def _serves(self) -> bool:
+        if self._is_stopping.is_set():
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._answer is None or now - self._answered_at >= _LOOK_EVERY:
+            self._answer = asyncio.ensure_future(self._is_ready())
+            self._answered_at = now
+        return await asyncio.shield(self._answer)
 
 
 class ReflectionService:
