@@ -17,6 +17,7 @@ from tests.gateway.gateway_site import GatewaySite, gateway
 
 pytestmark = pytest.mark.usefixtures("one_loop")
 
+_unary: Any = vars(grpc)["unary_unary_rpc_method_handler"]
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 
 
@@ -46,9 +47,9 @@ class PlainServer:
     def service(self, details: Any) -> Any:
         self.asked.append(details.method.rpartition("/")[2])
         if details.method.endswith("A2AService/SendMessage"):
-            return grpc.unary_unary_rpc_method_handler(self._send)
+            return _unary(self._send)
         if details.method == "/grpc.health.v1.Health/Check" and self.health is not None:
-            return grpc.unary_unary_rpc_method_handler(self._check)
+            return _unary(self._check)
         return None
 
     async def _send(self, request: bytes, _: Any) -> bytes:
