@@ -186,10 +186,11 @@ class RateLimited(Overloaded):
 
 def retry_after(error: BaseException) -> int:
     """Return after how many seconds a refused call may be repeated; 1 if that is not known."""
-    if isinstance(error, RateLimited):
-        return error.retry_after
+    # What a peer said comes first: an error that was read from its answer knows it by nothing else.
     text = error.facts.get("retryAfter", "") if isinstance(error, A2AError) else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 1
+    if text.isascii() and text.isdigit() and len(text) < 6:
+        return int(text)
+    return error.retry_after if isinstance(error, RateLimited) else 1
 
 
 class InsufficientCredits(A2AError):

@@ -176,7 +176,7 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     ] = "infer"
     error_table: Annotated[
         Literal["1.0.1", "1.0.0"],
-        about("Which specification's HTTP statuses and content type REST errors have."),
+        about("Which specification's statuses errors have over REST and gRPC."),
     ] = "1.0.1"
     client_task_ids: Annotated[
         bool, about("Whether 0.x callers may name a task that does not exist yet.")

@@ -211,6 +211,12 @@ class Site:
             return "broken"
         return "ok" if self.is_running and not self.streams.is_stopping else "stopping"
 
+    async def is_ready(self) -> bool:
+        """Tell whether to send requests here, as `/readyz` does."""
+        if self.health != "ok":
+            return False
+        return not any(one.is_serious for one in await self.store.troubles())
+
     def status(self) -> dict[str, Any]:
         """Return what operators see of the app."""
         found: dict[str, Any] = {

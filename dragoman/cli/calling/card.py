@@ -123,12 +123,13 @@ def verdict_text(verdict: "SignatureVerdict") -> str:
 async def _extended(run: Invocation, agent: "Client") -> "AgentCard":
     """Return the card for known callers; it is never asked for without credentials."""
     from dragoman.cli.session import credentials_of
+    from dragoman.client.cards.interfaces import address_of
     from dragoman.client.credentials.credentials import choose, schemes
     from dragoman.errors import CredentialsMissing
 
     public = agent.card
     if public.capabilities.extended_agent_card and not (
-        choose(public, credentials_of(run), public.supported_interfaces[0].url).attached
+        choose(public, credentials_of(run), address_of(public)).attached
     ):
         raise CredentialsMissing(
             "The extended card is for known callers, and no scheme of the card has a credential",

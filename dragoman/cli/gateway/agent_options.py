@@ -117,6 +117,7 @@ DESCRIPTION = added(
 def agent_at(ref: str) -> dict[str, Any]:
     """Return what a reference says of an agent: its address, and what a card file says besides."""
     from dragoman.client.cards import cards
+    from dragoman.client.cards.interfaces import address_of
     from dragoman.client.cards.references import parse
     from dragoman.errors import CardInvalid, ParseFailed
     from dragoman.transports import json_text
@@ -135,7 +136,8 @@ def agent_at(ref: str) -> dict[str, Any]:
     card = fetched.card
     texts = ("id", "name", "description", "tags", "examples")
     return {
-        "endpoint": card.supported_interfaces[0].url,
+        "endpoint": address_of(card),
+        "card": fetched.raw,
         "name": card.name,
         "description": card.description,
         "skills": [{name: getattr(skill, name) for name in texts} for skill in card.skills],

@@ -137,6 +137,11 @@ def addressed(interface: AgentInterface, card: AgentCard, origin: str) -> AgentI
     return msgspec.structs.replace(interface, url=f"{'http' if is_plain else 'https'}://{place}")
 
 
+def address_of(card: AgentCard, origin: str = "") -> str:
+    """Return where an agent is according to its card, as a URL also where it has gRPC first."""
+    return addressed(card.supported_interfaces[0], card, origin).url
+
+
 def _host(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].rpartition(":")[0]
 

@@ -71,6 +71,8 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     is_default: bool = False
     # Give it no tasks yet.
     is_paused: bool = False
+    # Its card, for an agent that shows none at its address, such as one that has gRPC alone.
+    card: dict[str, Any] | None = None
     # Register it by its address alone although it does not answer yet.
     offline: bool = False
     credential: CredentialGiven | None = None
@@ -394,6 +396,7 @@ def registration_of(body: NewAgent) -> Registration:
         is_default=body.is_default,
         is_paused=body.is_paused,
         may_be_away=body.offline,
+        known_card=body.card,
         credential=_secret(body.credential),
     )
 

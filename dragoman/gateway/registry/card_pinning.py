@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import UnsetType
 from msgspec.structs import replace
 
+from dragoman.client.cards import interfaces
 from dragoman.client.cards.cards import Fetched
 from dragoman.egress.tunnels import joined_name
 from dragoman.errors import InvalidParams, UnsupportedOperation
@@ -185,7 +186,7 @@ def in_place_of(agent: Registered, other: Registered) -> Registered:
 
 def address_of(raw: dict[str, Any]) -> str:
     """Return the address of the agent according to a card."""
-    return card_review.read(raw, "").supported_interfaces[0].url
+    return interfaces.address_of(card_review.read(raw, ""))
 
 
 def changed(agent: Registered, said: AgentChanges) -> Registered:

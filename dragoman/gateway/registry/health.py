@@ -174,6 +174,9 @@ class AgentHealth:
     async def check(self, agent: Registered, *, refresh: bool) -> None:
         """Find out whether an agent is there; with `refresh` read its card as well."""
         is_there = await self._refresh(agent) if refresh else None
+        if self._probes.is_by_rpc(agent):
+            # Who shows the card need not be who is called.
+            is_there = None
         absence = ""
         if is_there is None and self._history.is_probed(agent):
             absence = await self._probes.absence(agent)

@@ -110,6 +110,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     may_be_away: bool = False
     # Its card, if the caller has it; then none is fetched.
     card: dict[str, Any] | None = None
+    # Its card as its owner has it, for an agent that shows none.
+    known_card: dict[str, Any] | None = None
 
     def checked(self) -> "Registration":
         """Return it with addresses in their one spelling; raises `InvalidParams`."""
@@ -127,6 +129,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         }
         if not self.url and self.card is None:
             raise InvalidParams("is missing: give the URL of the agent", field="url")
+        if len(msgspec.json.encode(self.known_card)) > LARGEST:
+            raise InvalidParams(f"is larger than {LARGEST} bytes", field="card")
         return msgspec.structs.replace(self, **found)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from dragoman.client.cards.interfaces import address_of
 from dragoman.client.credentials.credentials import Credential
 from dragoman.dialects import card_check
 from dragoman.egress.egress import Egress
@@ -189,7 +190,10 @@ class Registry:
             agent = card_pinning.pinned(agent, said.card, "")
         else:
             agent, absence = await self._with_card(
-                agent, is_needed=not said.name, may_be_away=said.may_be_away
+                agent,
+                is_needed=not said.name and said.known_card is None,
+                may_be_away=said.may_be_away,
+                known_card=said.known_card,
             )
             agent = self.health.first_seen(agent, absence)
         card_pinning.check_repeatable_skills(agent)
@@ -373,10 +377,15 @@ class Registry:
             self._source.check(url, "replicas")
 
     async def _with_card(
-        self, agent: Registered, *, is_needed: bool, may_be_away: bool = False
+        self,
+        agent: Registered,
+        *,
+        is_needed: bool,
+        may_be_away: bool = False,
+        known_card: dict[str, Any] | None = None,
     ) -> tuple[Registered, str]:
-        """Return an agent with its card, or without one if it has none; and why it could not be
-        reached, if it could not."""
+        """Return an agent with its card, with the known one if it shows none, or without one; and
+        why it could not be reached, if it could not."""
         try:
             fetched = await self._source.fetch(agent.id, agent.url)
         except A2AError as error:
@@ -386,6 +395,9 @@ class Registry:
             if is_needed and not (is_away and may_be_away):
                 may_know = self._is_local and agent.owner == LOCAL
                 raise no_card(error, may_know=may_know) from None
+            if known_card is not None:
+                agent = card_pinning.pinned(agent, known_card, "")
+                return agent, await self._probes.absence(agent)
             logger.info("an agent is registered without a card: %s", error)
             absence = await self._probes.absence(agent) if is_away else ""
             return replace(agent, title=agent.title or card_pinning.host_of(agent.url)), absence
@@ -394,7 +406,7 @@ class Registry:
             # goes.
             pinned = card_pinning.pinned(agent, fetched.raw, fetched.url)
             if is_card(agent.url):
-                pinned = replace(pinned, url=fetched.card.supported_interfaces[0].url)
+                pinned = replace(pinned, url=address_of(fetched.card, agent.url))
             agent = pinned
         except InvalidParams:
             self._source.forget(agent.id)

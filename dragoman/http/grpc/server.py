@@ -2,7 +2,7 @@
 clients of gRPC look for. Importing this module loads protobuf.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from dragoman.config import Settings
@@ -27,7 +27,13 @@ class A2ARpcServer:
     """Answers the rpcs of every connection that it is given."""
 
     def __init__(
-        self, app: App, settings: Settings, admission: Admission | None, *, reflects: bool
+        self,
+        app: App,
+        settings: Settings,
+        admission: Admission | None,
+        is_ready: Callable[[], Awaitable[bool]],
+        *,
+        reflects: bool,
     ) -> None:
         """`reflects` says whether callers may ask what there is."""
         self._app = app
@@ -36,7 +42,7 @@ class A2ARpcServer:
         self._most_bytes = settings.http.max_body_bytes
         self._domain = settings.cards.grpc_domain
         self._services = _services(settings)
-        self._health = HealthService(self._services)
+        self._health = HealthService(self._services, is_ready)
         self._handlers = dict(self._health.handlers)
         if reflects:
             self._handlers |= ReflectionService([*self._services, HealthService.SERVICE]).handlers

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 
 from dragoman.config import Settings
@@ -43,18 +44,25 @@ def grpc_of(app: App) -> GrpcFront | None:
     reflects = wish == "on" or (wish == "auto" and app.site.gatekeeper is None)
 
     async def load() -> RpcServer:
-        return await load_server(app, settings, app.access.admission, reflects=reflects)
+        return await load_server(
+            app, settings, app.access.admission, app.site.is_ready, reflects=reflects
+        )
 
     return GrpcFront(load)
 
 
 async def load_server(
-    app: Asgi, settings: Settings, admission: Admission | None, *, reflects: bool
+    app: Asgi,
+    settings: Settings,
+    admission: Admission | None,
+    is_ready: Callable[[], Awaitable[bool]],
+    *,
+    reflects: bool,
 ) -> RpcServer:
     """Return what answers rpcs by an app."""
     # Not on the loop: it takes a while, once.
     server = await asyncio.to_thread(importlib.import_module, _SERVER)
-    return server.A2ARpcServer(app, settings, admission, reflects=reflects)
+    return server.A2ARpcServer(app, settings, admission, is_ready, reflects=reflects)
 
 
 def is_installed() -> bool:

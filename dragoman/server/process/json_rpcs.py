@@ -47,7 +47,7 @@ class JsonRpcs:
         await self._front.stop(0)
 
     async def _load(self) -> RpcServer:
-        return await load_server(self._answer, Settings(), None, reflects=False)
+        return await load_server(self._answer, Settings(), None, _always, reflects=False)
 
     async def _answer(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
         exchange: RpcExchange = scope["extensions"]["grpc"]
@@ -150,3 +150,7 @@ class _JsonAnswer:
             self._exchange.finish(shape.encode(value), [])
         except (msgspec.DecodeError, TypeError, ValueError, AttributeError):
             self._exchange.fail(InternalError("The answer is no message of gRPC"), [])
+
+
+async def _always() -> bool:
+    return True

@@ -55,7 +55,7 @@ def encode(error: A2AError, version: str, table: Table = "1.0.1") -> RpcStatus:
     """Return what an error is to the caller of an rpc."""
     name, message, details = errors.grpc(error, version, table)
     listed = list(details)
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded) or "retryAfter" in error.facts:
         listed.append({"@type": RETRY_INFO, "retryDelay": retry_after(error)})
     body: Object = {
         "code": CODES[name],

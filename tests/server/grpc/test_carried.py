@@ -8,10 +8,10 @@ import pytest
 from harness.processes import running
 from harness.rpcs import AGENT, message, rpcs_to
 from harness.serving import Site, serving
-from harness.waiting import within
+from harness.waiting import WAIT, within
 
 from dragoman import Agent, Client
-from dragoman.errors import Overloaded
+from dragoman.errors import Overloaded, StoreBroken
 from dragoman.http.admission import Admission, Ticket
 from dragoman.model.card import RESUME_URI
 from dragoman.transports.grpc import tables
@@ -20,6 +20,8 @@ from tests.gateway.gateway_site import Restartable, gateway
 pytestmark = pytest.mark.usefixtures("one_loop")
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+HEALTH = "/grpc.health.v1.Health"
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
@@ -83,6 +85,28 @@ async def test_an_rpc_that_has_ended_is_no_longer_under_way() -> None:
             await rpcs.refusal("SubscribeToTask", {"id": "none"}, preferred)
             await rpcs.refusal("GetTask", {}, preferred)
     assert shut.open == 0
+
+
+# Health
+
+
+async def test_health_is_what_readiness_says_over_http(tmp_path: Path) -> None:
+    store = tmp_path / "kept" / "tasks.db"
+    store.parent.mkdir()
+    async with (
+        serving(echo(), store=str(store), transport="jsonrpc,grpc") as site,
+        rpcs_to(site.url) as rpcs,
+    ):
+        watched = rpcs.channel.unary_stream(f"{HEALTH}/Watch")(b"", timeout=WAIT)
+        assert await within(watched.read()) == SERVING
+        store.unlink()
+        with pytest.raises(StoreBroken):
+            await site.app.store.renew()
+        await within(site.app.store.broken())
+        assert (await site.http.get("/readyz")).status_code == 503
+        # Told without being asked again, and to those who ask.
+        assert await within(watched.read()) == NOT_SERVING
+        assert await rpcs.channel.unary_unary(f"{HEALTH}/Check")(b"", timeout=WAIT) == NOT_SERVING
 
 
 # Traces
@@ -167,9 +191,8 @@ async def test_a_host_of_its_own_leads_callers_of_0_3_to_one_agent(tmp_path: Pat
             status, _ = await rpcs.refusal("SendMessage", {"message": sent})
             assert status == "UNIMPLEMENTED"
         # Health is that of the process, at any host.
-        method = "/grpc.health.v1.Health/Check"
         async with rpcs_to(place) as rpcs:
-            assert await rpcs.channel.unary_unary(method)(b"", timeout=60) == b"\x08\x01"
+            assert await rpcs.channel.unary_unary(f"{HEALTH}/Check")(b"", timeout=WAIT) == SERVING
 
 
 async def test_no_host_is_offered_that_was_not_set_up(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import grpc
 import grpc.aio
 import httpx
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection_pb2
 from harness.certificates import LOOPBACK, SERVER, Authority, dns
 from harness.rpcs import Rpcs, message, rpcs_to, talking
 from harness.waiting import WAIT, within
@@ -27,7 +29,7 @@ from dragoman.transports.grpc import statuses
 pytestmark = pytest.mark.usefixtures("one_loop")
 
 HEALTH = "/grpc.health.v1.Health/Check"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+REFLECTION = "grpc.reflection.{}.ServerReflection"
 
 
 @pytest.fixture(scope="module")
@@ -151,20 +153,51 @@ async def test_callers_prove_who_they_are_as_on_http(guarded: str) -> None:
             await agent.send("hello")
 
 
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
 async def test_health_is_for_everyone_and_reflection_only_where_callers_are(
-    guarded: str, places: tuple[str, str]
+    guarded: str, places: tuple[str, str], version: str
 ) -> None:
     for address, reflects in ((guarded, False), (places[0], True)):
         async with rpcs_to(address) as rpcs:
             assert await rpcs.channel.unary_unary(HEALTH)(b"", timeout=WAIT) == b"\x08\x01"
-            # Asks for the names of services.
-            call = rpcs.channel.stream_stream(REFLECTION)(iter([b"\x3a\x00"]), timeout=WAIT)
             if reflects:
-                assert b"lf.a2a.v1.A2AService" in await call.read()
+                assert "lf.a2a.v1.A2AService" in await listed(rpcs, version)
                 continue
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call.read()
+                await listed(rpcs, version)
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_describes_every_service_that_it_lists(
+    places: tuple[str, str], version: str
+) -> None:
+    async with rpcs_to(places[0]) as rpcs:
+        names = await listed(rpcs, version)
+        assert {REFLECTION.format(one) for one in ("v1", "v1alpha")} < set(names)
+        for name in names:
+            reply = await reflected(rpcs, version, file_containing_symbol=name)
+            assert not reply.HasField("error_response"), name
+            # As tools do: what is described must hold together by itself.
+            pool = DescriptorPool()
+            for file in reversed(reply.file_descriptor_response.file_descriptor_proto):
+                pool.AddSerializedFile(file)
+            found = pool.FindServiceByName(name)
+            package = name.rpartition(".")[0]
+            assert {one.input_type.file.package for one in found.methods} == {package}
+
+
+async def listed(rpcs: Rpcs, version: str) -> list[str]:
+    reply = await reflected(rpcs, version, list_services="*")
+    return [one.name for one in reply.list_services_response.service]
+
+
+async def reflected(rpcs: Rpcs, version: str, **asked: str) -> Any:
+    kinds: Any = reflection_pb2
+    method = f"/{REFLECTION.format(version)}/ServerReflectionInfo"
+    question = kinds.ServerReflectionRequest(**asked).SerializeToString()
+    call = rpcs.channel.stream_stream(method)(iter([question]), timeout=WAIT)
+    return kinds.ServerReflectionResponse.FromString(await call.read())
 
 
 # Limits

@@ -193,6 +193,15 @@ CASES = {
     "HPACK 4.2 a table that changes behind a field": Case(
         frame(HEADERS, 5, 1, ASKED + b"\x20"), COMPRESSION
     ),
+    # The block that names the field has been read before, and means nothing now.
+    "HPACK 4.3 a field that a smaller table no longer has": Case(
+        frame(HEADERS, 5, 3, ASKED + b"\xbe")
+        + frame(HEADERS, 5, 5, b"\x20" + ASKED)
+        + frame(HEADERS, 5, 7, ASKED + b"\xbe"),
+        COMPRESSION,
+        first=frame(HEADERS, 4, 1, ASKED + b"\x40\x01a\x01b")
+        + frame(DATA, END_STREAM, 1, bytes(5)),
+    ),
     "HPACK 5.2 padding of more than a byte": Case(
         frame(HEADERS, 5, 1, ASKED + b"\x00\x85\xf2\xb2\x4a\x87\xff\xff\x01a"), COMPRESSION
     ),

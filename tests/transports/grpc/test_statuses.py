@@ -4,7 +4,14 @@ import pytest
 
 from dragoman import errors
 from dragoman.dialects.errors import ROWS, Table
-from dragoman.errors import A2AError, InvalidParams, RateLimited, TaskNotFound
+from dragoman.errors import (
+    A2AError,
+    AgentOffline,
+    InvalidParams,
+    Overloaded,
+    RateLimited,
+    TaskNotFound,
+)
 from dragoman.transports.grpc import statuses
 
 # Two meanings with one reason and one status: the first is what a client reads it as.
@@ -50,6 +57,13 @@ def test_callers_of_0_3_read_the_name_of_an_error_before_its_words() -> None:
 def test_a_refusal_says_when_to_come_back() -> None:
     came = statuses.decode(*statuses.encode(RateLimited(retry_after=7), "1.0"))
     assert (type(came), came.facts["retryAfter"]) == (RateLimited, "7")
+
+
+@pytest.mark.parametrize("kind", [RateLimited, Overloaded, AgentOffline])
+def test_a_refusal_that_is_passed_on_says_when_as_it_was_told(kind: type[A2AError]) -> None:
+    # The last of the details is RetryInfo, and the last of that are its seconds.
+    details = statuses.encode(kind(retryAfter="12"), "1.0").details
+    assert b"google.rpc.RetryInfo" in details and details.endswith(b"\x08\x0c")
 
 
 def test_details_that_cannot_be_read_are_none() -> None:
