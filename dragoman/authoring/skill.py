@@ -21,6 +21,7 @@ from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
 from dragoman.model.card import AgentSkill
 from dragoman.model.message import Message, Part
+from dragoman.security.json_values import value_in_text
 
 Function = Callable[..., Any]
 _END = object()
@@ -118,13 +119,33 @@ class Skill:
         """Return the arguments a message gives; raises `InvalidParams` naming what is missing.
 
         A data part that is an object fills the parameters by name, unless the only parameter wants
-        the object itself; text, files and the message go to the parameters typed for them.
+        the object itself; text, files and the message go to the parameters typed for them. A text
+        that does not fit is read as data if it is JSON: a chat can send nothing else.
         """
         if len(self.parameters) == 1 == len(message.parts):
             # Most skills are a function of one text, and most messages are one text.
             (parameter,), (part,) = self.parameters, message.parts
             if parameter.takes == "text" and isinstance(part.text, str):
                 return {parameter.name: part.text}
+        try:
+            return self._filled(message)
+        except InvalidParams as error:
+            as_data = _with_text_as_data(message)
+            if as_data is None:
+                raise self._with_way(error, message) from None
+        return self._filled(as_data)
+
+    def _with_way(self, error: InvalidParams, message: Message) -> InvalidParams:
+        """Return a refusal; if there was a text alone, it says what to write instead."""
+        mine = [one for one in self.parameters if one.takes in ("text", "value")]
+        names = [one.name for one in mine if one.is_required] or [one.name for one in mine]
+        if not names or not message.text or message.data is not None:
+            return error
+        members = ", ".join(f'"{name}": …' for name in names)
+        way = f"send data, or write it as JSON: {{{members}}}"
+        return InvalidParams(f"{error.description}; {way}", field=error.field)
+
+    def _filled(self, message: Message) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         named = self._named_arguments(message)
         files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
@@ -281,6 +302,18 @@ def _plain_value(message: Message, takes: Takes) -> Any:
     if message.data is not None:
         return message.data
     return message.text or None
+
+
+def _with_text_as_data(message: Message) -> Message | None:
+    """Return a message with the JSON object or array that is its text as data; None: it is none."""
+    text = message.text
+    if message.data is not None or not text.lstrip().startswith(("{", "[")):
+        return None
+    value = value_in_text(text)
+    if not isinstance(value, dict | list):
+        return None
+    others = [part for part in message.parts if not isinstance(part.text, str)]
+    return msgspec.structs.replace(message, parts=[Part(data=value), *others])
 
 
 def _whole(value: Any, parameter: Parameter, field: str) -> Any:

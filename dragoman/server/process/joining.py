@@ -54,6 +54,10 @@ class NotJoined(Exception):
     """There is no connection to the gateway; the text says why."""
 
 
+class AgentRefused(PermissionDenied):
+    """The gateway refuses the agent under its name"""
+
+
 class Joining:
     """Keeps an agent connected to a gateway."""
 
@@ -228,7 +232,9 @@ class _GatewayConnection:
 
     def _lost(self) -> None:
         if not self.welcomed.done():
-            self.welcomed.set_exception(HandshakeFailed(0, self._wire.refusal))
+            wire = self._wire
+            failed = HandshakeFailed(500, wire.failure) if wire.failure else None
+            self.welcomed.set_exception(failed or HandshakeFailed(0, wire.refusal))
         self._gone(self)
 
     def _heard(self, frame: Frame) -> None:
@@ -258,6 +264,8 @@ def _failure(place: str, error: HandshakeFailed) -> Exception:
             return PermissionDenied(text)
         case 0 if text:
             # Said when the agent had named itself.
-            return PermissionDenied(f"{place} refuses the agent: {text}")
+            return AgentRefused(f"{place} refuses the agent: {text}")
+        case 500 if text:
+            return NotJoined(f"{place} failed: {text}")
         case _:
             return NotJoined(f"{place} answers {error.status or 'nothing'}")
