@@ -234,6 +234,9 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
         cron, zone = schedule["cron"], schedule.get("zone", "UTC")
         missed = schedule.get("missed", "once")
         item = item | {"schedule": f"{cron} ({zone}, missed: {missed})"}
+    if item.get("enabled") is False:
+        # What is not so is left out elsewhere; that a trigger is off is worth a line.
+        item = item | {"enabled": "no"}
     run.out.fields(item, _LABELS, (*_FIELDS[:6], "schedule", *_FIELDS[6:]))
 
 
