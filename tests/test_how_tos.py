@@ -4,6 +4,7 @@ Before a recipe there is what its page takes for granted: a gateway, and agents 
 """
 
 import asyncio
+import inspect
 import re
 from pathlib import Path
 
@@ -79,7 +80,7 @@ async def test_the_program_that_joins_serves_through_the_gateway(tmp_path: Path)
         moved = code.replace(GATEWAY, site.url).replace("nxk_...", "")
         exec(compile(moved, "block", "exec"), names)
         main = names["main"]
-        assert asyncio.iscoroutinefunction(main)
+        assert inspect.iscoroutinefunction(main)
         serving_there = asyncio.create_task(main())
         try:
             await eventually(lambda: len(site.gateway.registry.all()) == 1)

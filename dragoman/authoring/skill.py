@@ -20,7 +20,7 @@ from dragoman.engine.running.worker import Worker
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
 from dragoman.model.card import AgentSkill
-from dragoman.model.message import Message, Part
+from dragoman.model.message import Json, Message, Part
 from dragoman.security.json_values import value_in_text
 
 Function = Callable[..., Any]
@@ -40,6 +40,8 @@ class Parameter(msgspec.Struct, frozen=True):
     is_required: bool
     # What of a message it takes, worked out once from its type.
     takes: Takes
+    # Of a union that only trying tells apart: its members, in their order.
+    options: tuple[Any, ...] = ()
 
 
 class Skill:
@@ -77,7 +79,9 @@ class Skill:
             else:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
-                self.parameters.append(Parameter(name, kind, required, _takes(kind)))
+                self.parameters.append(
+                    Parameter(name, kind, required, _takes(kind), _options(kind))
+                )
         self._returns = hints.get("return")
         self.may_reply = _mentions(self._returns, Message)
         self._is_async = inspect.iscoroutinefunction(function)
@@ -184,13 +188,13 @@ class Skill:
 
     def _by_name(self, values: dict[str, Any], parameter: Parameter, field: str) -> Any:
         try:
-            return _convert(values[parameter.name], parameter.kind, field)
+            return _argument(values[parameter.name], parameter, field)
         except InvalidParams:
             if len(self.parameters) > 1:
                 raise
             # The object may be what the only parameter wants, a member of it called the same.
             with contextlib.suppress(InvalidParams):
-                return _convert(values, parameter.kind, field)
+                return _argument(values, parameter, field)
             raise
 
     async def run(
@@ -313,18 +317,29 @@ def _with_text_as_data(message: Message) -> Message | None:
     if not isinstance(value, dict | list):
         return None
     others = [part for part in message.parts if not isinstance(part.text, str)]
-    return msgspec.structs.replace(message, parts=[Part(data=value), *others])
+    return msgspec.structs.replace(message, parts=[Part(data=cast("Json", value)), *others])
 
 
 def _whole(value: Any, parameter: Parameter, field: str) -> Any:
     """Return what the message says as the argument. An object that is none was meant to name it."""
     try:
-        return _convert(value, parameter.kind, field)
+        return _argument(value, parameter, field)
     except InvalidParams as error:
         if isinstance(value, dict) and error.field == field and "got `object`" in error.description:
             reason = f"has no member {parameter.name}, the argument of the skill"
             raise InvalidParams(reason, field="message.parts") from None
         raise
+
+
+def _argument(value: Any, parameter: Parameter, field: str) -> Any:
+    """Return a value as an argument; of several options, as the first that it fits."""
+    if not parameter.options:
+        return _convert(value, parameter.kind, field)
+    for option in parameter.options:
+        with contextlib.suppress(InvalidParams):
+            return _convert(value, option, field)
+    names = ", ".join(getattr(option, "__name__", str(option)) for option in parameter.options)
+    raise InvalidParams(_unfit(f"it is none of {names}"), field=field)
 
 
 def _convert(value: Any, kind: Any, field: str) -> Any:
@@ -369,7 +384,21 @@ def _schema(kind: Any) -> dict[str, Any]:
         return msgspec.json.schema(kind)
     if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
         return {}
+    if options := _options(kind):
+        return _with_shared_definitions({"anyOf": [_schema(option) for option in options]})
     return msgspec.json.schema(kind)
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union of several dataclasses or models, which nothing in the value
+    tells apart; empty: it is another type."""
+    if not isinstance(kind, types.UnionType) and typing.get_origin(kind) is not typing.Union:
+        return ()
+    try:
+        msgspec.json.schema(kind)
+    except TypeError:
+        return typing.get_args(kind)
+    return ()
 
 
 def _check_turn(skill: str, function: Function, kind: Any) -> None:
@@ -387,10 +416,10 @@ def _pydantic_schema(kind: Any, mode: str = "validation") -> dict[str, Any] | No
 
 
 def _with_shared_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema of arguments with the definitions of all of them at its root, which is where
-    references look for them. Two that differ under one name stay where they are."""
+    """Return a schema of arguments, or of options, with the definitions of all of them at its root,
+    which is where references look for them. Two that differ under one name stay where they are."""
     shared: dict[str, Any] = {}
-    for one in schema["properties"].values():
+    for one in schema["anyOf"] if "anyOf" in schema else schema["properties"].values():
         own: dict[str, Any] = one.get("$defs", {})
         if all(shared.get(name, found) == found for name, found in own.items()):
             shared |= own
