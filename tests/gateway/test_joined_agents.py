@@ -174,8 +174,12 @@ async def test_an_agent_finds_a_gateway_again_that_was_away(tmp_path: Path) -> N
 
 async def test_a_gateway_that_authenticates_says_what_is_missing(tmp_path: Path) -> None:
     async with guarded(tmp_path, is_ours=True) as site:
-        with pytest.raises(Unauthenticated, match="A2ACLI_API_KEY"):
+        with pytest.raises(Unauthenticated, match="wants a credential: set A2ACLI_API_KEY"):
             async with joined(site):
+                pass
+        # That of another gateway, say.
+        with pytest.raises(Unauthenticated, match="does not know this credential"):
+            async with joined(site, key="nxk_another"):
                 pass
         assert not site.gateway.registry.all()
 

@@ -188,7 +188,7 @@ class Joining:
             wire.close("")
             raise NotJoined(f"{place} does not answer in time") from None
         except HandshakeFailed as error:
-            raise _failure(place, error) from None
+            raise _failure(place, error, is_signed=bool(self._headers)) from None
         except BaseException:
             wire.close("")
             raise
@@ -250,10 +250,14 @@ def credential_headers(*, key: str, token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _failure(place: str, error: HandshakeFailed) -> Exception:
+def _failure(place: str, error: HandshakeFailed, *, is_signed: bool) -> Exception:
     """Return what a refusal means: some will not end by trying again."""
     text = str(error).strip().partition("\n")[0]
     match error.status:
+        case 401 if is_signed:
+            return Unauthenticated(
+                f"{place} does not know this credential, or it has ended: set A2ACLI_API_KEY"
+            )
         case 401:
             return Unauthenticated(f"{place} wants a credential: set A2ACLI_API_KEY")
         case 403:
