@@ -1,32 +1,20 @@
-"""The recipes of the security guide are typed as they stand there, into a real shell.
-
-A block after `<!-- run: NAME -->` belongs to the recipe NAME, whose blocks share one shell in a
-fresh folder. A comment below a command is something the command has to print. The ports are the
-only thing that is changed.
-"""
+"""The recipes of the security guide are typed as they stand there, into a real shell."""
 
 import asyncio
-import os
-import queue
-import random
-import re
 import shutil
-import signal
-import socket
 import ssl
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from harness.processes import ROOT, START_WITHIN
+from harness.recipes import Shell, free_port, recipes, shell
+from harness.recipes import follow as follow_typed
 from harness.serving import hosting
 from harness.stub_servers import listening
 
@@ -34,151 +22,12 @@ from dragoman.testing.issuer import Issuer
 from tests.security.jwt import minting
 
 GUIDE = ROOT / "docs" / "security.md"
-BLOCK = re.compile(r"^<!-- run: ([\w-]+) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What is printed after the next look at a file, which servers take once a second.
-SOON = "within a second: "
 AUDIENCE = "https://agent.example.com"
 
 
-class Typed(NamedTuple):
-    """A command, and what the guide says it prints."""
-
-    command: str
-    printed: list[str]
-
-
-def recipes() -> dict[str, list[Typed]]:
-    found: dict[str, list[Typed]] = {}
-    for name, text in BLOCK.findall(GUIDE.read_text(encoding="utf-8")):
-        found.setdefault(name, []).extend(commands(text))
-    return found
-
-
-def commands(text: str) -> list[Typed]:
-    found: list[Typed] = []
-    for line in text.splitlines():
-        if line.startswith("#"):
-            found[-1].printed.append(line.removeprefix("# "))
-        elif line:
-            found.append(Typed(line, []))
-    return found
-
-
-class Shell:
-    """A bash, and what it showed of each command."""
-
-    def __init__(self, folder: Path, **variables: str) -> None:
-        reading, self._writing = os.pipe()
-        # The commands come by a way of their own, so that none of them reads the next one.
-        loop = 'while IFS= read -r -d "" line <&%d; do eval "$line" %d<&-; echo "$END $?"; done'
-        self._end = f"end-{random.getrandbits(64):x}"
-        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        ours = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
-        self._process = subprocess.Popen(
-            ["bash", "--norc", "--noprofile", "-c", loop % (reading, reading)],
-            cwd=folder,
-            env=kept | {"HOME": str(folder), "PATH": ours, "END": self._end} | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=[reading],
-            text=True,
-            start_new_session=True,
-        )
-        os.close(reading)
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as stdout:
-            for line in stdout:
-                self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
-
-    def type(self, command: str) -> str:
-        """Return what a command shows, and its exit code on the last line."""
-        os.write(self._writing, command.encode() + b"\0")
-        shown: list[str] = []
-        is_serving = command.rstrip().endswith("&")
-        has_ended = is_ready = False
-        while not has_ended or (is_serving and not is_ready):
-            try:
-                line = self._lines.get(timeout=START_WITHIN)
-            except queue.Empty:
-                raise AssertionError(f"{command}: nothing more after\n{shown}") from None
-            assert line is not None, f"the shell ended:\n{shown}"
-            # A command may end without a newline.
-            if self._end in line:
-                text, _, code = line.partition(f"{self._end} ")
-                shown += [text, f"exit {code}"]
-                has_ended = True
-            else:
-                shown.append(line)
-                is_ready = is_ready or line.startswith("Ready: ")
-        return "\n".join(shown)
-
-    def close(self) -> None:
-        """End it and all that it started."""
-        os.close(self._writing)
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
-            except ProcessLookupError:
-                break
-            self._reader.join(START_WITHIN / 3)
-            if not self._reader.is_alive():
-                break
-        self._process.wait(START_WITHIN)
-
-
-@contextmanager
-def shell(folder: Path, ports: dict[str, str], **variables: str) -> Generator[Shell]:
-    """Open a shell in a folder with the examples; servers that name no port get ours."""
-    listen = f"127.0.0.1:{ports['8000']}"
-    shutil.copytree(ROOT / "examples", folder / "examples")
-    opened = Shell(folder, DRAGOMAN_LISTEN=listen, **variables)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def follow(recipe: str, opened: Shell, ports: dict[str, str]) -> None:
-    """Type a recipe; each command has to print what the guide says."""
-    for typed in recipes()[recipe]:
-        command = moved(typed.command, ports)
-        printed = [moved(text, ports) for text in typed.printed]
-        wanted = [text.removeprefix(SOON) for text in printed]
-        until = time.monotonic() + START_WITHIN
-        shown = opened.type(command)
-        while printed != wanted and not all(text in shown for text in wanted):
-            assert time.monotonic() < until, f"{command}\n{shown}\nlacks {wanted}"
-            shown = opened.type(command)
-        for text in wanted:
-            assert text in shown, f"{command}\n{shown}\nlacks {text}"
-        fails = any(text.startswith("Error: ") for text in wanted)
-        assert ("\nexit 0" in shown) is not fails, f"{command}\n{shown}"
-
-
-def moved(text: str, ports: dict[str, str]) -> str:
-    for said, real in ports.items():
-        text = re.sub(rf"(?<=:){said}\b", real, text)
-    return text
-
-
-def free_port() -> str:
-    """Return a port that nobody has and nobody is given by chance."""
-    for _ in range(100):
-        number = random.randrange(20_000, 30_000)
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", number))
-            except OSError:
-                continue
-            return str(number)
-    raise AssertionError("no port is free")
+    """Type a recipe of the guide."""
+    follow_typed(recipes(GUIDE)[recipe], opened, ports)
 
 
 class Provider(Issuer):
@@ -248,8 +97,8 @@ PLAIN = ("token", "api-key", "operate", "card")
 
 def test_every_recipe_is_typed() -> None:
     others = {"oidc", "certificates", "mtls", "mtls-proxy"}
-    assert recipes().keys() == {*PLAIN} | others
-    assert all(typed.command for recipe in recipes().values() for typed in recipe)
+    assert recipes(GUIDE).keys() == {*PLAIN} | others
+    assert all(typed.command for recipe in recipes(GUIDE).values() for typed in recipe)
 
 
 @pytest.fixture

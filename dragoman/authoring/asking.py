@@ -14,12 +14,12 @@ from dragoman.authoring.forms import Unfit, filled, schema_of
 from dragoman.engine.running.asking import ask
 from dragoman.engine.running.questions import QuestionAnswer, QuestionWanted
 from dragoman.engine.running.worker import Worker
-from dragoman.errors import InputTimeout, ParseFailed, RequestFailed
+from dragoman.errors import InputTimeout, RequestFailed
 from dragoman.model.content import Content, json_value, parts_of
 from dragoman.model.message import Message, Metadata, Part
 from dragoman.model.requests import Request, RequestReply, as_answer, beside, names, narrowed, plain
 from dragoman.model.task import TaskState
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import value_in_text
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -170,7 +170,7 @@ class Questioner:
         Schema. An answer that does not fit is asked for again, with the reason."""
         request = Request("", "form", sensitive=sensitive, schema=schema_of(form))
         return await self._value(
-            "fill", content, request, timeout, default, lambda value: filled(form, _parsed(value))
+            "fill", content, request, timeout, default, lambda value: filled(form, _form_of(value))
         )
 
     async def tool(
@@ -309,13 +309,6 @@ def _yes(value: Any) -> bool:
     return word in _YES
 
 
-def _parsed(value: Any) -> Any:
+def _form_of(value: Any) -> Any:
     """Return the form that a text is, where a person wrote it as JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        # In a text there may be more values than the message itself may have.
-        check_values(value.encode())
-        return msgspec.json.decode(value)
-    except (ParseFailed, msgspec.DecodeError, UnicodeError, RecursionError):
-        return value
+    return value_in_text(value) if isinstance(value, str) else value

@@ -20,7 +20,8 @@ from dragoman.engine.running.worker import Worker
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
 from dragoman.model.card import AgentSkill
-from dragoman.model.message import Message, Part
+from dragoman.model.message import Json, Message, Part
+from dragoman.security.json_values import value_in_text
 
 Function = Callable[..., Any]
 _END = object()
@@ -39,6 +40,8 @@ class Parameter(msgspec.Struct, frozen=True):
     is_required: bool
     # What of a message it takes, worked out once from its type.
     takes: Takes
+    # Of a union that only trying tells apart: its members, in their order.
+    options: tuple[Any, ...] = ()
 
 
 class Skill:
@@ -76,7 +79,9 @@ class Skill:
             else:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
-                self.parameters.append(Parameter(name, kind, required, _takes(kind)))
+                self.parameters.append(
+                    Parameter(name, kind, required, _takes(kind), _options(kind))
+                )
         self._returns = hints.get("return")
         self.may_reply = _mentions(self._returns, Message)
         self._is_async = inspect.iscoroutinefunction(function)
@@ -118,13 +123,33 @@ class Skill:
         """Return the arguments a message gives; raises `InvalidParams` naming what is missing.
 
         A data part that is an object fills the parameters by name, unless the only parameter wants
-        the object itself; text, files and the message go to the parameters typed for them.
+        the object itself; text, files and the message go to the parameters typed for them. A text
+        that does not fit is read as data if it is JSON: a chat can send nothing else.
         """
         if len(self.parameters) == 1 == len(message.parts):
             # Most skills are a function of one text, and most messages are one text.
             (parameter,), (part,) = self.parameters, message.parts
             if parameter.takes == "text" and isinstance(part.text, str):
                 return {parameter.name: part.text}
+        try:
+            return self._filled(message)
+        except InvalidParams as error:
+            as_data = _with_text_as_data(message)
+            if as_data is None:
+                raise self._with_way(error, message) from None
+        return self._filled(as_data)
+
+    def _with_way(self, error: InvalidParams, message: Message) -> InvalidParams:
+        """Return a refusal; if there was a text alone, it says what to write instead."""
+        mine = [one for one in self.parameters if one.takes in ("text", "value")]
+        names = [one.name for one in mine if one.is_required] or [one.name for one in mine]
+        if not names or not message.text or message.data is not None:
+            return error
+        members = ", ".join(f'"{name}": …' for name in names)
+        way = f"send data, or write it as JSON: {{{members}}}"
+        return InvalidParams(f"{error.description}; {way}", field=error.field)
+
+    def _filled(self, message: Message) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         named = self._named_arguments(message)
         files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
@@ -163,13 +188,13 @@ class Skill:
 
     def _by_name(self, values: dict[str, Any], parameter: Parameter, field: str) -> Any:
         try:
-            return _convert(values[parameter.name], parameter.kind, field)
+            return _argument(values[parameter.name], parameter, field)
         except InvalidParams:
             if len(self.parameters) > 1:
                 raise
             # The object may be what the only parameter wants, a member of it called the same.
             with contextlib.suppress(InvalidParams):
-                return _convert(values, parameter.kind, field)
+                return _argument(values, parameter, field)
             raise
 
     async def run(
@@ -283,15 +308,38 @@ def _plain_value(message: Message, takes: Takes) -> Any:
     return message.text or None
 
 
+def _with_text_as_data(message: Message) -> Message | None:
+    """Return a message with the JSON object or array that is its text as data; None: it is none."""
+    text = message.text
+    if message.data is not None or not text.lstrip().startswith(("{", "[")):
+        return None
+    value = value_in_text(text)
+    if not isinstance(value, dict | list):
+        return None
+    others = [part for part in message.parts if not isinstance(part.text, str)]
+    return msgspec.structs.replace(message, parts=[Part(data=cast("Json", value)), *others])
+
+
 def _whole(value: Any, parameter: Parameter, field: str) -> Any:
     """Return what the message says as the argument. An object that is none was meant to name it."""
     try:
-        return _convert(value, parameter.kind, field)
+        return _argument(value, parameter, field)
     except InvalidParams as error:
         if isinstance(value, dict) and error.field == field and "got `object`" in error.description:
             reason = f"has no member {parameter.name}, the argument of the skill"
             raise InvalidParams(reason, field="message.parts") from None
         raise
+
+
+def _argument(value: Any, parameter: Parameter, field: str) -> Any:
+    """Return a value as an argument; of several options, as the first that it fits."""
+    if not parameter.options:
+        return _convert(value, parameter.kind, field)
+    for option in parameter.options:
+        with contextlib.suppress(InvalidParams):
+            return _convert(value, option, field)
+    names = ", ".join(getattr(option, "__name__", str(option)) for option in parameter.options)
+    raise InvalidParams(_unfit(f"it is none of {names}"), field=field)
 
 
 def _convert(value: Any, kind: Any, field: str) -> Any:
@@ -336,7 +384,21 @@ def _schema(kind: Any) -> dict[str, Any]:
         return msgspec.json.schema(kind)
     if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
         return {}
+    if options := _options(kind):
+        return _with_shared_definitions({"anyOf": [_schema(option) for option in options]})
     return msgspec.json.schema(kind)
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union of several dataclasses or models, which nothing in the value
+    tells apart; empty: it is another type."""
+    if not isinstance(kind, types.UnionType) and typing.get_origin(kind) is not typing.Union:
+        return ()
+    try:
+        msgspec.json.schema(kind)
+    except TypeError:
+        return typing.get_args(kind)
+    return ()
 
 
 def _check_turn(skill: str, function: Function, kind: Any) -> None:
@@ -354,10 +416,10 @@ def _pydantic_schema(kind: Any, mode: str = "validation") -> dict[str, Any] | No
 
 
 def _with_shared_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema of arguments with the definitions of all of them at its root, which is where
-    references look for them. Two that differ under one name stay where they are."""
+    """Return a schema of arguments, or of options, with the definitions of all of them at its root,
+    which is where references look for them. Two that differ under one name stay where they are."""
     shared: dict[str, Any] = {}
-    for one in schema["properties"].values():
+    for one in schema["anyOf"] if "anyOf" in schema else schema["properties"].values():
         own: dict[str, Any] = one.get("$defs", {})
         if all(shared.get(name, found) == found for name, found in own.items()):
             shared |= own

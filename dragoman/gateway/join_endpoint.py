@@ -17,6 +17,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway.joined_agents import JoinedAgents
 from dragoman.gateway.sibling_tunnels import PATH as SIBLINGS
+from dragoman.http.incidents import incident
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import BY_REQUEST, Access, Routes
@@ -108,24 +109,26 @@ class JoinEndpoint:
 
     async def welcome(self, hello: Hello, joined: "JoinedConnection") -> None:
         """Register the agent at the other end and tell it so; or why not."""
+        wire = joined.tunnel.wire
         try:
             agent = await self._agents.join(hello, joined.caller, joined.tunnel, joined.reached_at)
+            # From here on the name leads here, so the end of the connection ends that too.
+            joined.host = self._agents.host_of(hello, joined.caller)
             workers = [
                 str(one.number) for one in await self._store.workers() if one.state == "live"
             ]
+            told = Welcome(agent=agent.name, worker=str(self._store.worker), workers=workers)
+            wire.send(encode_text(Kind.WELCOME, told))
         except (StoreRefused, Overloaded):
             # Without a reason: it may try again.
-            joined.tunnel.wire.close("")
-            return
+            wire.close("")
         except A2AError as error:
-            joined.tunnel.wire.close(error.public)
-            return
-        joined.host = self._agents.host_of(hello, joined.caller)
-        if joined.tunnel.is_lost:
+            wire.close(error.public)
+        except Exception:
+            # Always the same words, so that the agent logs them once; the incident is in our log.
+            wire.close(f"{incident().public}; the gateway's log has the cause", is_ours=True)
+        if joined.host and joined.tunnel.is_lost:
             self._agents.leave(joined.host, joined.tunnel)
-            return
-        told = Welcome(agent=agent.name, worker=str(self._store.worker), workers=workers)
-        joined.tunnel.wire.send(encode_text(Kind.WELCOME, told))
 
     def gone(self, joined: "JoinedConnection") -> None:
         """A connection has ended."""

@@ -19,14 +19,14 @@ from dragoman.authoring.agent import Agent
 from dragoman.authoring.skill import Skill
 from dragoman.authoring.steps import MAX_RESULT_BYTES
 from dragoman.authoring.turn import Turn
-from dragoman.errors import ConfigError, InvalidParams, ParseFailed, TaskFailed
+from dragoman.errors import ConfigError, InvalidParams, TaskFailed
 from dragoman.mcp.argument_schema import Schema, with_integers
 from dragoman.mcp.connection import McpFailed
 from dragoman.mcp.tools import McpTools, is_address, text_of
 from dragoman.model.card import AgentSkill
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import value_in_text
 
 if TYPE_CHECKING:
     # An extra, and heavy: loaded with the first connection.
@@ -147,12 +147,7 @@ def arguments_of(message: Message, schema: Mapping[str, Any]) -> dict[str, Any]:
         return cast("dict[str, Any]", data)
     text = message.text
     if text.lstrip().startswith("{"):
-        try:
-            # In a text there may be more values than the message itself may have.
-            check_values(text.encode())
-            value = msgspec.json.decode(text)
-        except (ParseFailed, msgspec.DecodeError, UnicodeError, RecursionError):
-            value = None
+        value = value_in_text(text)
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
     properties = cast("dict[str, Any]", schema.get("properties") or {})

@@ -6,6 +6,9 @@ a mistake has made no more values than were counted before it.
 """
 
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from dragoman.errors import ParseFailed
 
@@ -44,6 +47,16 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
             break
     if count > most:
         raise ParseFailed(f"more than {most} values")
+
+
+def value_in_text(text: str) -> Any:
+    """Return the value that a text is, where a person wrote it as JSON; the text itself if it is
+    none, or has more values than a message may have."""
+    try:
+        check_values(text.encode())
+        return msgspec.json.decode(text)
+    except (ParseFailed, msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
 
 
 def has_names(body: bytes, count: int) -> bool:

@@ -34,8 +34,8 @@ class Wire(Protocol):
         """Send a message."""
         ...
 
-    def close(self, reason: str) -> None:
-        """Say what the other end did wrong, if anything, and end it."""
+    def close(self, reason: str, *, is_ours: bool = False) -> None:
+        """Say what the other end did wrong, if anything, or what failed at ours, and end it."""
         ...
 
 

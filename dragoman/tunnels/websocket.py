@@ -63,8 +63,9 @@ class WebSocketWire(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._heard_at = self._loop.time()
         self._asking: asyncio.TimerHandle | None = None
-        # What we did wrong, in the words of the other end.
+        # What we did wrong, in the words of the other end, and what failed there.
         self.refusal = ""
+        self.failure = ""
         # The client's, until it is open.
         self._opening: asyncio.Future[None] | None = None
         if isinstance(peer, ClientProtocol):
@@ -78,10 +79,12 @@ class WebSocketWire(asyncio.Protocol):
             self._peer.send_binary(message)
             self._write()
 
-    def close(self, reason: str) -> None:
-        """Say what the other end did wrong, if anything, and end it."""
+    def close(self, reason: str, *, is_ours: bool = False) -> None:
+        """Say what the other end did wrong, if anything, or what failed at ours, and end it."""
         if self._peer.state is State.OPEN:
             code = CloseCode.POLICY_VIOLATION if reason else CloseCode.GOING_AWAY
+            if is_ours:
+                code = CloseCode.INTERNAL_ERROR
             # Its bytes are limited: a longer one could not be sent at all.
             said = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
             self._peer.send_close(code, said)
@@ -134,6 +137,8 @@ class WebSocketWire(asyncio.Protocol):
             closed = self._peer.close_rcvd
             if closed is not None and closed.code == CloseCode.POLICY_VIOLATION:
                 self.refusal = closed.reason or "no reason given"
+            if closed is not None and closed.code == CloseCode.INTERNAL_ERROR:
+                self.failure = closed.reason or "no reason given"
         if frame.opcode not in (Opcode.BINARY, Opcode.CONT) or self.receiver is None:
             if frame.opcode is Opcode.TEXT:
                 self.close("a tunnel has binary messages alone")

@@ -222,6 +222,60 @@ async def test_an_object_is_read_as_a_struct_or_a_typed_dict_or_left_alone() -> 
     assert shown(await result(keys, {"data": {"b": 1, "data": 2}})) == [{"data": ["b", "data"]}]
 
 
+@dataclass
+class Refund:
+    number: int
+
+
+async def test_a_union_of_dataclasses_takes_the_first_that_fits() -> None:
+    def take(wanted: Order | Refund | None = None) -> str:
+        return repr(wanted)
+
+    order, refund = {"item": "tea", "count": 2}, {"number": 7}
+    for given in (order, {"wanted": order}):
+        assert "Order(" in shown(await result(take, {"data": given}))[0]["text"]
+    for given in (refund, {"wanted": refund}):
+        assert shown(await result(take, {"data": given})) == [{"text": "Refund(number=7)"}]
+    assert shown(await result(take, {"data": {"wanted": None}})) == [{"text": "None"}]
+    async with serving(made(take)) as site:
+        given = {"message": message("x") | {"parts": [{"data": {"wanted": {"number": "x"}}}]}}
+        told = await site.refusal("SendMessage", given)
+    assert "message.parts:wanted: " in told["message"]
+    assert "it is none of Order, Refund, NoneType" in told["message"]
+    (skill,) = made(take).skills.values()
+    schema = skill.schema()
+    assert {"Order", "Refund"} <= schema["$defs"].keys()
+    assert {"$ref": "#/$defs/Refund"} in schema["properties"]["wanted"]["anyOf"]
+
+
+async def test_a_text_that_does_not_fit_is_read_as_data_if_it_is_json() -> None:
+    def add(left: int, right: int = 10) -> int:
+        return left + right
+
+    def take(order: Order, note: str = "") -> str:
+        return f"{order.count} {order.item} {note}"
+
+    def either(value: str | dict[str, int]) -> Any:
+        return value
+
+    def rows(names: list[str]) -> int:
+        return len(names)
+
+    assert shown(await result(add, '{"left": 1, "right": 2}')) == [{"data": 3}]
+    assert shown(await result(take, '{"order": {"item": "tea", "count": 2}, "note": "hot"}')) == [
+        {"text": "2 tea hot"}
+    ]
+    assert shown(await result(take, '{"item": "tea", "count": 2}')) == [{"text": "2 tea "}]
+    assert shown(await result(rows, '["a", "b"]')) == [{"data": 2}]
+    # A text that fits stays one.
+    assert shown(await result(either, '{"a": 1}')) == [{"text": '{"a": 1}'}]
+    async with serving(made(add)) as site:
+        told = await site.refusal("SendMessage", {"message": message("one and two")})
+        assert 'write it as JSON: {"left": …}' in told["message"]
+        told = await site.refusal("SendMessage", {"message": message('{"left": "x"}')})
+        assert "message.parts:left: " in told["message"] and "write it" not in told["message"]
+
+
 async def test_an_argument_without_a_type_takes_what_there_is() -> None:
     def kind(value) -> str:  # type: ignore[no-untyped-def]
         return type(value).__name__

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.processes import run
 from harness.waiting import WAIT, within
 
 from dragoman import Client
@@ -70,3 +71,31 @@ async def test_what_is_no_gateway_is_told_so(gateway: ServerProcess, tmp_path: P
         with dragoman(tmp_path, "lost", *words) as lost:
             assert await asyncio.to_thread(lost.process.wait, WAIT) != 0
             assert "no gateway that agents can join" in lost.log
+
+
+async def test_an_old_version_is_told_the_command_that_joins_under_another_name(
+    gateway: ServerProcess, tmp_path: Path
+) -> None:
+    code = tmp_path / "walker.py"
+    code.write_text(AGENT)
+    words = ["join", gateway.url, str(code), "--store", "memory:"]
+
+    async def typed(*args: str) -> str:
+        done = await asyncio.to_thread(run, *args, "--gateway", gateway.url, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    with (
+        dragoman(tmp_path, "old", *words) as old,
+        dragoman(tmp_path, "new", *words, "--name", "walker-2") as new,
+    ):
+        for process in (old, new):
+            await asyncio.to_thread(process.line, "Joined: ", WAIT)
+        await typed("agents", "update", "walker", "--repeatable")
+        begun = await typed("rollouts", "start", "walker", "walker-2")
+        await typed("rollouts", "promote", begun.splitlines()[0].removeprefix("Rollout: "))
+        old.kill()
+        with dragoman(tmp_path, "again", *words, "--name=walker") as again:
+            assert await asyncio.to_thread(again.process.wait, WAIT) != 0
+            assert "a new version is in its place as walker" in again.log
+            assert f"Hint: dragoman {' '.join(words)} --name '<name>'" in again.log

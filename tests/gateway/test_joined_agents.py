@@ -174,8 +174,12 @@ async def test_an_agent_finds_a_gateway_again_that_was_away(tmp_path: Path) -> N
 
 async def test_a_gateway_that_authenticates_says_what_is_missing(tmp_path: Path) -> None:
     async with guarded(tmp_path, is_ours=True) as site:
-        with pytest.raises(Unauthenticated, match="A2ACLI_API_KEY"):
+        with pytest.raises(Unauthenticated, match="wants a credential: set A2ACLI_API_KEY"):
             async with joined(site):
+                pass
+        # That of another gateway, say.
+        with pytest.raises(Unauthenticated, match="does not know this credential"):
+            async with joined(site, key="nxk_another"):
                 pass
         assert not site.gateway.registry.all()
 
@@ -360,6 +364,60 @@ async def test_an_agent_that_cannot_be_recorded_is_closed_to_try_again(
         wire.send(encode_text(Kind.HELLO, Hello("workshop", "0123456789abcdef")))
         await within(gone.wait())
         assert not wire.refusal and not len(site.gateway.joined)
+
+
+async def test_an_agent_whose_welcome_fails_is_told_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def mistaken(*_: object, **__: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    async with gateway(tmp_path, is_ours=True) as site, raw_tunnel(site) as wire:
+        monkeypatch.setattr(site.gateway.registry, "register", mistaken)
+        gone = asyncio.Event()
+        wire.on_lost = lambda _: gone.set()
+        wire.send(encode_text(Kind.HELLO, Hello("workshop", "0123456789abcdef")))
+        await within(gone.wait())
+        assert wire.failure == "Internal error; the gateway's log has the cause"
+        assert not wire.refusal and not len(site.gateway.joined)
+        assert "a mistake of ours" in caplog.text and "incident " in caplog.text
+
+
+async def test_an_agent_whose_welcome_failed_tries_again_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = 0
+
+    async with gateway(tmp_path, is_ours=True) as site:
+        agents, store = site.gateway.joined, site.gateway.store
+        join, workers = agents.join, store.workers
+        has_joined = False
+
+        async def noted(*args: Any) -> Any:
+            nonlocal has_joined
+            agent = await join(*args)
+            has_joined = True
+            return agent
+
+        async def mistaken() -> Any:
+            nonlocal failures, has_joined
+            # Only where the agent is registered already: when it is to be welcomed.
+            if has_joined and failures < 3:
+                failures, has_joined = failures + 1, False
+                raise KeyError("a mistake of ours")
+            return await workers()
+
+        monkeypatch.setattr(agents, "join", noted)
+        monkeypatch.setattr(store, "workers", mistaken)
+
+        async def open_tunnels() -> bool:
+            return [len(some) for some in agents.tunnels.values()] == [1]
+
+        async with joined(site) as url, Client(url) as client:
+            assert failures == 3 and caplog.text.count("failed: Internal error") == 1
+            # No name leads into a connection that is gone.
+            await eventually(open_tunnels)
+            assert (await within(client.send("hello"))).text == "echo: hello"
 
 
 class EndlessGateway(asyncio.Protocol):

@@ -83,6 +83,11 @@ def concierge() -> Agent:
         """Says what it knows of its chat."""
         return {"context": turn.context, "chat": turn.message.metadata}
 
+    @agent.skill
+    async def reserve(seats: int, rows: list[str]) -> dict[str, Any]:
+        """Takes no text."""
+        return {"seats": seats, "rows": rows}
+
     @agent.skill(scopes=["vip"])
     async def upgrade(text: str) -> str:
         """For some callers only."""

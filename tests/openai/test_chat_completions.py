@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,17 @@ async def test_an_answer_is_the_same_whole_and_in_pieces(site: ChatSite) -> None
     assert len([text for text in texts if text]) > 1 or len(chunks) == 3
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_a_skill_that_takes_no_text_reads_a_json_object(site: ChatSite) -> None:
+    done = await site.ask("concierge/reserve", said('{"seats": 2, "rows": ["a", "b"]}'))
+    assert json.loads(done.message.content) == {"seats": 2, "rows": ["a", "b"]}
+    with pytest.raises(openai.APIStatusError) as raised:
+        await site.ask("concierge/reserve", said("two seats, please"))
+    assert 'write it as JSON: {"seats": …, "rows": …}' in raised.value.message
+    with pytest.raises(openai.APIStatusError) as raised:
+        await site.ask("concierge/reserve", said('{"seats": "many", "rows": []}'))
+    assert "seats" in raised.value.message and "write it" not in raised.value.message
 
 
 async def test_a_question_is_a_message_and_the_next_message_its_answer(site: ChatSite) -> None:

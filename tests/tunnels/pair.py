@@ -19,7 +19,7 @@ class MemoryWire:
     def send(self, message: bytes) -> None:
         self.waiting.append(message)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, is_ours: bool = False) -> None:
         self.closed = reason if self.closed is None else self.closed
 
 

@@ -8,6 +8,7 @@ from dragoman.cli.failures import usage
 from dragoman.cli.gateway.gateway_api import GatewayApi, asks_gateway
 from dragoman.cli.gateway.gateway_items import GatewayItems
 from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
 from dragoman.cli.own_options import own
@@ -44,11 +45,12 @@ triggers = Group(
     },
 )
 _TRIGGER = click.argument("trigger", metavar="TRIGGER", help="The id of the trigger.")
+_TEXT = click.argument("text", metavar="[TEXT]", required=False, help="The message to the agent.")
 
 
 @command("add")
 @click.argument("agent", metavar="AGENT", help="The agent: its name or id.")
-@click.argument("text", metavar="[TEXT]", required=False, help="The message to the agent.")
+@_TEXT
 @own("--name", default="", in_environment=False, metavar="<name>", help="Its name (the agent's).")
 @own(
     "--cron",
@@ -134,8 +136,8 @@ def show(run: Invocation, api: GatewayApi, trigger: str) -> None:
 
 @command("update")
 @_TRIGGER
+@_TEXT
 @own("--name", default="", in_environment=False, metavar="<name>", help="Another name.")
-@own("--text", default="", in_environment=False, metavar="<text>", help="What the agent is told.")
 @own(
     "--data",
     default="",
@@ -158,14 +160,14 @@ def update(
     run: Invocation,
     api: GatewayApi,
     trigger: str,
+    text: str | None,
     name: str,
-    text: str,
     data: str,
     cron: str,
     zone: str,
     missed: str | None,
 ) -> None:
-    """Change a trigger; what is not named stays. A time that is due already is not lost."""
+    """Change a trigger; what is not given stays. A time that is due already is not lost."""
     body: dict[str, Any] = {}
     for field, value in (("name", name), ("text", text)):
         if value:
@@ -178,7 +180,7 @@ def update(
         before: dict[str, Any] = api.ask("GET", _ITEMS.path(trigger)).get("schedule") or {}
         body["schedule"] = {"cron": "", **before, **plan}
     if not body:
-        raise usage("say what to change", remedy="--text <text>")
+        raise usage("say what to change: TEXT, or an option", again(run, "<text>"))
     _ITEMS.show(run, api.ask("PATCH", _ITEMS.path(trigger), body))
 
 
@@ -232,6 +234,9 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
         cron, zone = schedule["cron"], schedule.get("zone", "UTC")
         missed = schedule.get("missed", "once")
         item = item | {"schedule": f"{cron} ({zone}, missed: {missed})"}
+    if item.get("enabled") is False:
+        # What is not so is left out elsewhere; that a trigger is off is worth a line.
+        item = item | {"enabled": "no"}
     run.out.fields(item, _LABELS, (*_FIELDS[:6], "schedule", *_FIELDS[6:]))
 
 

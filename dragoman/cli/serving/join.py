@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.failures import usage
+from dragoman.cli.failures import Failure, code_of, usage
 from dragoman.cli.grammar import command
+from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import added, own, settings_of
 
@@ -53,7 +54,7 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
     the agent. Stop it with SIGTERM or Ctrl-C. Unfinished tasks continue when you start it again.
     """
     try:
-        from dragoman.server.process.joining import Joining, credential_headers
+        from dragoman.server.process.joining import AgentRefused, Joining, credential_headers
     except ImportError:
         raise usage("joining needs an extra", "pip install 'dragoman[join]'") from None
     from dragoman.agents.adapters.detect import agent_at, agent_in
@@ -83,4 +84,9 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
     run.redactor.add(key)
     headers = credential_headers(key=key, token=token)
     joining = Joining(gateway, name, headers, on_joined)
-    run_server(agents, settings, public=False, on_ready=on_ready, join=joining)
+    try:
+        run_server(agents, settings, public=False, on_ready=on_ready, join=joining)
+    except AgentRefused as error:
+        # What it refuses is the name, or this credential under it.
+        hint = again(run, "--name", "<name>", without=("--name",))
+        raise Failure(code_of(error), error.public, hint=hint) from error

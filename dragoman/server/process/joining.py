@@ -54,6 +54,10 @@ class NotJoined(Exception):
     """There is no connection to the gateway; the text says why."""
 
 
+class AgentRefused(PermissionDenied):
+    """The gateway refuses the agent under its name"""
+
+
 class Joining:
     """Keeps an agent connected to a gateway."""
 
@@ -184,7 +188,7 @@ class Joining:
             wire.close("")
             raise NotJoined(f"{place} does not answer in time") from None
         except HandshakeFailed as error:
-            raise _failure(place, error) from None
+            raise _failure(place, error, is_signed=bool(self._headers)) from None
         except BaseException:
             wire.close("")
             raise
@@ -228,7 +232,9 @@ class _GatewayConnection:
 
     def _lost(self) -> None:
         if not self.welcomed.done():
-            self.welcomed.set_exception(HandshakeFailed(0, self._wire.refusal))
+            wire = self._wire
+            failed = HandshakeFailed(500, wire.failure) if wire.failure else None
+            self.welcomed.set_exception(failed or HandshakeFailed(0, wire.refusal))
         self._gone(self)
 
     def _heard(self, frame: Frame) -> None:
@@ -244,10 +250,14 @@ def credential_headers(*, key: str, token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _failure(place: str, error: HandshakeFailed) -> Exception:
+def _failure(place: str, error: HandshakeFailed, *, is_signed: bool) -> Exception:
     """Return what a refusal means: some will not end by trying again."""
     text = str(error).strip().partition("\n")[0]
     match error.status:
+        case 401 if is_signed:
+            return Unauthenticated(
+                f"{place} does not know this credential, or it has ended: set A2ACLI_API_KEY"
+            )
         case 401:
             return Unauthenticated(f"{place} wants a credential: set A2ACLI_API_KEY")
         case 403:
@@ -258,6 +268,8 @@ def _failure(place: str, error: HandshakeFailed) -> Exception:
             return PermissionDenied(text)
         case 0 if text:
             # Said when the agent had named itself.
-            return PermissionDenied(f"{place} refuses the agent: {text}")
+            return AgentRefused(f"{place} refuses the agent: {text}")
+        case 500 if text:
+            return NotJoined(f"{place} failed: {text}")
         case _:
             return NotJoined(f"{place} answers {error.status or 'nothing'}")

@@ -115,13 +115,15 @@ async def test_a_statement_is_read_in_pages_and_by_kind(shell: Shell) -> None:
 async def test_a_trigger_is_changed_and_what_is_not_named_stays(shell: Shell) -> None:
     words = ("--cron", "0 9 * * *", "--zone", "Europe/Paris", "--name", "daily")
     made = await shell.json("triggers", "add", shell.site.agent, "good morning", *words)
-    wanted = ("--cron", "30 8 * * *", "--text", "hello")
+    wanted = ("hello", "--cron", "30 8 * * *")
     changed = await shell.json("triggers", "update", made["id"], *wanted)
     assert (changed["name"], changed["text"]) == ("daily", "hello")
     assert changed["schedule"] == {"cron": "30 8 * * *", "zone": "Europe/Paris", "missed": "once"}
     assert changed["nextDueAt"] != made["nextDueAt"]
     nothing = await shell.json("triggers", "update", made["id"], exit=2)
-    assert nothing["error"]["hint"].endswith("--text '<text>'")
+    hint = nothing["error"]["hint"]
+    assert hint.startswith(f"dragoman triggers update {made['id']} ")
+    assert hint.endswith(" '<text>'")
     wrong = (await shell.json("triggers", "update", made["id"], "--zone", "Mars", exit=1))["error"]
     assert wrong["hint"] == "dragoman triggers update --help"
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from harness.databases import new_database
 from harness.processes import run
+from harness.recipes import recipes
 from harness.serving import V1
 from harness.serving import client as http_client
 from harness.waiting import eventually, within
@@ -25,9 +25,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "rollouts.md"
 
 def shown() -> list[str]:
     """Return the commands of the first part of the page."""
-    first = PAGE.read_text(encoding="utf-8").split("## As a canary")[0]
-    found = re.findall(r"^```sh\n(.*?)^```$", first, re.MULTILINE | re.DOTALL)
-    return [line for block in found for line in block.splitlines()]
+    return [typed.command for typed in recipes(PAGE)["rollout"]]
 
 
 def dragoman(folder: Path, name: str, *words: str | Path) -> ServerProcess:
