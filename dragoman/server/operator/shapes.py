@@ -532,6 +532,8 @@ class ProcessItem(_Shape, frozen=True):
     is_this: bool
     # Whether another one should have taken over what it held.
     is_due: bool
+    # Tasks under way that it holds. Those that wait for a person rest: no process holds them.
+    tasks: int
 
 
 class ProcessItems(_Shape, frozen=True):
