@@ -33,6 +33,7 @@ _AT_WORK = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 PENDING = ("waiting", "failing")
 # Two times that are as good as one to people who read how long ago something was.
 _ABOUT = timedelta(seconds=1)
+LEFT = "left"
 _PUSH_TONES = {"delivered": "good", "waiting": "quiet", "failing": "bad", "dead": "bad"}
 _UNTOLD = ("trace", "scopes")
 _UNSHOWN = (*_UNTOLD, "dropped")
@@ -89,7 +90,7 @@ def draw(
     drawn = [one for _, one in found]
     for number, (at, one) in enumerate(found):
         lane = _LANE_OF.get(one["kind"], "attempts")
-        if lane == "state" or _says_again(drawn, number):
+        if lane == "state" or one["kind"] == LEFT or _says_again(drawn, number):
             continue
         begin, until = _span(found, number, end)
         took = (until - begin).total_seconds()
@@ -102,7 +103,7 @@ def draw(
         if one["kind"] == "turn":
             shape.tone = "quiet"
         shapes.append(shape)
-    shapes += _gaps(found, place, used)
+    shapes += _gaps(found, end, place, used)
     for at, one in sent:
         shape = Shape(len(used) - 1, place(at), 0.0, _PUSH_TONES[one["kind"]], one["text"])
         shape.width = place(end) - shape.x if one["kind"] in PENDING else 0.0
@@ -113,6 +114,13 @@ def draw(
         (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
     ]
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
+
+
+def left(task: dict[str, Any]) -> dict[str, Any]:
+    """Return what stands for the end of the process that ran a task which rests: no event says it,
+    and the next process that goes on with the task writes none either."""
+    text = f"process {task['worker']} has left; the next answer goes on in another one"
+    return {"position": task["events"], "kind": LEFT, "text": text}
 
 
 def told(transitions: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
@@ -256,18 +264,22 @@ def _states(
     return shapes
 
 
-def _gaps(found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]) -> list[Shape]:
-    """Return the times within which a process left, until another one took over. What it did
-    last may have no time of its own."""
+def _gaps(
+    found: list[tuple[datetime, dict[str, Any]]], end: datetime, place: Any, used: list[str]
+) -> list[Shape]:
+    """Return the times within which a process left, until another one took over or will. What it
+    did last may have no time of its own."""
     shapes: list[Shape] = []
     for (before, _), (at, one) in pairwise(found):
-        if one["kind"] == "attempt" and at > before:
-            took = (at - before).total_seconds()
-            text = f"its process left within these {seconds(took)}; then another took over"
-            lane = used.index("attempts")
-            shapes.append(
-                Shape(lane, place(before), place(at) - place(before), "gap", text, is_gap=True)
-            )
+        if one["kind"] == LEFT:
+            until, rest = end, "the next answer goes on in another one"
+        elif one["kind"] == "attempt" and at > before:
+            until, rest = at, "then another took over"
+        else:
+            continue
+        text = f"its process left within these {seconds((until - before).total_seconds())}; {rest}"
+        x, width = place(before), place(until) - place(before)
+        shapes.append(Shape(used.index("attempts"), x, width, "gap", text, is_gap=True))
     return shapes
 
 

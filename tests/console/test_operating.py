@@ -35,6 +35,11 @@ async def work(text: str, turn: Turn) -> str:
     if turn.attempt == 1:
         await asyncio.Event().wait()
     return "done at last"
+
+
+@agent.skill
+async def order(text: str, turn: Turn) -> str:
+    return (await turn.ask("Where to?")).text
 """
 
 
@@ -173,6 +178,34 @@ async def test_a_server_that_was_killed_is_seen_on_the_timeline_of_an_open_page(
                 await expect(page.locator(".actions .state")).to_have_text("completed")
                 await expect(page.locator("svg .bar-gap")).to_have_count(1)
                 await expect(page.locator("body.is-stale")).to_have_count(0)
+
+
+async def test_a_task_that_waits_for_a_person_shows_that_its_process_left(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(_AGENT)
+    serve = ("serve", "slow.py", "--store", str(tmp_path / "tasks.db"), "--listen")
+    lost = ["error: Failed to load resource", "error: net::ERR"]
+    with running(*serve, "127.0.0.1:0", cwd=tmp_path) as server:
+        url = await asyncio.to_thread(server.ready)
+        async with looking(browser, url, allowed=lost) as page, client(url) as http:
+            asked = message("tea", metadata={"skillId": "order"})
+            sent = await http.post("/message:send", json={"message": asked})
+            task = sent.json()["task"]["id"]
+            await page.goto(f"/console/tasks/{task}/timeline")
+            await expect(page.locator("svg.timeline")).to_be_visible()
+            await expect(page.locator("svg .bar-gap")).to_have_count(0)
+            server.kill()
+            with running(*serve, url.removeprefix("http://"), cwd=tmp_path) as again:
+                await asyncio.to_thread(again.ready)
+                # The same page, which nobody loaded again.
+                await expect(page.locator("svg .bar-gap")).to_have_count(1)
+                line = page.locator("tr", has_text="has left; the next answer goes on in another")
+                await expect(line).to_contain_text("since")
+                answer = message("the garden", taskId=task)
+                await http.post("/message:send", json={"message": answer})
+                await expect(page.locator(".actions .state")).to_have_text("completed")
+                await expect(page.locator("svg .bar-gap")).to_have_count(0)
 
 
 async def test_one_signs_in_with_a_browser_and_out_again(browser: Browser, tmp_path: Path) -> None:

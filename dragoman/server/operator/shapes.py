@@ -249,6 +249,9 @@ class TaskView(_Shape, frozen=True):
 
     task: TaskItem
     is_ended: bool
+    # Whether it rests, and the process that ran it last has stopped or was killed since. When is
+    # not recorded: a task that rests is held by no process, and any goes on with it.
+    has_process_left: bool
     # Which attempt is under way, and until when it has to end; empty: whenever.
     attempt: int
     deadline: str
