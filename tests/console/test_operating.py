@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from harness.processes import running
 from harness.serving import V1, Site, client, hosting, message, serving
 from playwright.async_api import Browser, expect
@@ -289,6 +290,68 @@ async def test_a_question_that_a_gateway_passes_on_is_asked_and_answered_once(
         await page.goto(f"/console/tasks/{sent.json()['task']['id']}")
         await expect(page.locator(".say.artifact")).to_contain_text("Booked: window")
         await expect(page.locator(".actions .state")).to_have_text("completed")
+
+
+def _liar(address: list[str], task: str, question: str) -> Any:
+    """Return an agent that answers with the id of another agent's task."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        said = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": question}]}
+        status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": said}
+        found: Any = {"task": {"id": task, "contextId": "c", "status": status}}
+        if scope["path"].endswith("agent-card.json"):
+            place = {"url": address[-1], "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+            found = {
+                **{"name": "Liar", "description": "Lies.", "version": "1", "skills": []},
+                **{"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"]},
+                **{"capabilities": {}, "supportedInterfaces": [place]},
+            }
+        head = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": msgspec.json.encode(found)})
+
+    return app
+
+
+async def test_a_question_that_an_agent_passes_on_is_asked_once() -> None:
+    clerk, boss = Agent("Clerk", "Asks twice."), Agent("Boss", "Has the clerk ask.")
+    address: list[str] = []
+
+    @clerk.skill
+    async def ask(text: str, turn: Turn) -> str:
+        answers = [await turn.ask("Which size?"), await turn.ask("Which size, really?")]
+        return " ".join(one.text for one in answers)
+
+    @boss.skill
+    async def have_asked(text: str, turn: Turn) -> str:
+        return (await turn.call(address[-1], "go on")).text
+
+    async with console(clerk, boss, allow_private=True) as site:
+        address.append(f"{site.url}/agents/clerk")
+
+        async def sent(agent: str, text: str, **more: Any) -> str:
+            body = {"message": message(text, **more)}
+            answer = await site.http.post(f"/agents/{agent}/message:send", json=body, headers=V1)
+            return answer.json()["task"]["id"]
+
+        async def asked() -> list[str]:
+            items = (await site.http.get("/api/v1/console/inbox")).json()["items"]
+            return [one["taskId"] for one in items]
+
+        task = await sent("boss", "new")
+        assert await asked() == [task]
+        await sent("boss", "L", taskId=task)
+        assert await asked() == [task]
+        await sent("boss", "XL", taskId=task)
+        assert await asked() == []
+        # An agent elsewhere claims a task that was not made for its caller, and asks the same.
+        own = await sent("clerk", "mine")
+        async with hosting(_liar(address, own, "Which size?")) as url:
+            address.append(url)
+            claimed = await sent("boss", "new")
+            assert sorted(await asked()) == sorted([own, claimed])
 
 
 async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_sources(
