@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from harness.processes import running
 from harness.serving import V1, Site, client, hosting, message, serving
+from harness.stub_servers import answering
 from playwright.async_api import Browser, expect
 
 from dragoman import Agent, Turn
@@ -373,18 +374,38 @@ async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_source
         assert key.revoked_at is not None
 
 
-async def test_what_a_receiver_never_took_is_dropped(browser: Browser) -> None:
-    async with console(named("Kept")) as site, looking(browser, site.url) as page:
-        sent = await site.send("hello")
-        scope = Scope("kept")
-        head = await site.app.store.head(scope, TaskId(sent["id"]))
-        assert head is not None
-        config = PushConfig("https://example.com/hook", "h", head.task_id)
-        push = await site.app.store.put_push(head.number, config, 9, most=9)
-        assert push is not None
-        letter = DeadLetter(push.number, head.task_id, "h", config.url, 2, 10, 5000, "a 500")
-        await site.app.store.settle(push, letter)
+async def test_what_a_receiver_never_took_is_posted_again_or_dropped(browser: Browser) -> None:
+    takes = [False, True]
+
+    def handle(verb: str, path: str, headers: dict[str, str], body: bytes) -> Any:
+        return (200, {}, b"") if takes.pop(0) else None
+
+    async with (
+        console(named("Kept"), allow_private=True) as site,
+        looking(browser, site.url) as page,
+    ):
+        with answering(handle) as port:
+            await _gave_up(site, f"http://127.0.0.1:{port}/hook")
+            await page.goto("/console/delivery")
+            await page.get_by_role("button", name="Post again").click()
+            await expect(page.get_by_text("did not take it this time either")).to_be_visible()
+            await page.get_by_role("button", name="Post again").click()
+            await expect(page.get_by_text("The receiver took it.")).to_be_visible()
+            await expect(page.get_by_text("Nothing was given up.")).to_be_visible()
+        await _gave_up(site, "https://example.com/hook")
         page.on("dialog", lambda dialog: dialog.accept())
         await page.goto("/console/delivery")
         await page.get_by_role("button", name="Drop").click()
         await expect(page.get_by_text("Nothing was given up.")).to_be_visible()
+
+
+async def _gave_up(site: Site, url: str) -> None:
+    """Leave an event of a task that its receiver never took."""
+    sent = await site.send("hello")
+    head = await site.app.store.head(Scope("kept"), TaskId(sent["id"]))
+    assert head is not None
+    config = PushConfig(url, "h", head.task_id)
+    push = await site.app.store.put_push(head.number, config, head.standing.last_seq, most=9)
+    assert push is not None
+    letter = DeadLetter(push.number, head.task_id, "h", config.url, 2, 10, 5000, "a 500")
+    await site.app.store.settle(push, letter)

@@ -95,8 +95,8 @@ async def open_questions(
     site: Site, viewer: Viewer, *, after: tuple[int, int] | None = None, **asked: Any
 ) -> AsyncIterator[tuple[TaskRow, list[Request]]]:
     """Yield the tasks that wait for a person, the longest first, with what each waits for. One
-    question is there once, although a gateway or an agent passed it on. `after` is the place of the last one
-    before."""
+    question is there once, although a gateway or an agent passed it on. `after` is the place of
+    the last one before."""
     heads = await waiting_tasks(site.store, viewer, **asked)
     # Only beside others may agents of the same store have their questions too.
     above = await relayed(site.store, heads) if len(site.agents) > 1 else {}
