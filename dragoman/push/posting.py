@@ -261,7 +261,9 @@ class Posting:
             return PostOutcome(f"refused: {error.reason}"[:_MAX_PROBLEM]), "refused"
         except EgressFailed as error:
             means.slots.mark(self._origin, silent=True)
-            return PostOutcome(f"no answer: {plain(error.reason)}"[:_MAX_PROBLEM]), "unanswered"
+            said = plain(error.reason)
+            problem = said if said.startswith("no answer") else f"no answer: {said}"
+            return PostOutcome(problem[:_MAX_PROBLEM]), "unanswered"
         means.slots.mark(self._origin, silent=False)
         outcome = _outcome(answer, means.clock.now())
         return outcome, "error" if outcome.problem else "taken"
