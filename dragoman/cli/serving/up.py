@@ -156,7 +156,7 @@ def up(
         found["try"] = tries(found["url"], settings)
         tell(run, found)
         if place is not None and agents:
-            place.tell(found["agents"][0]["url"])
+            place.tell(f"{found['url']}/a2a/{agents[0].name}")
         if not run.out.is_json:
             run.out.field("Store", ready.store)
 
