@@ -18,7 +18,7 @@ from dragoman.console.markup import (
     ticked,
     visible,
 )
-from dragoman.console.rendering import seconds, setting, short
+from dragoman.console.rendering import render, seconds, setting, short
 from dragoman.console.timeline import draw, told
 from tests.console.payloads import PAYLOADS
 
@@ -208,6 +208,15 @@ def test_what_has_no_time_of_its_own_lies_between_the_times_of_its_neighbours() 
     assert "look · at a time that is not recorded" in titles
     assert "turn · later than 8.0 s" in titles
     assert found[1] == {"position": 2, "kind": "turn"}, "what the API said is not changed"
+
+
+def test_a_tree_that_is_cut_says_so_below_what_it_shows() -> None:
+    child = {"id": "child", "agent": "clerk", "url": "", "seconds": 0, "cost": 0}
+    top = {**child, "id": "top", "children": [child], "isCut": True}
+    context = {"node": top, "task": {"id": "top"}, "names": {}, "base": "/console"}
+    shown = render("live/tree.html", context)
+    assert shown.index("child") < shown.index("a tree has 1,000 tasks at most")
+    assert "1,000" not in render("live/tree.html", {**context, "node": {**top, "isCut": False}})
 
 
 def test_a_task_without_times_has_no_timeline() -> None:
