@@ -320,7 +320,7 @@ def test_the_commands_of_the_quickstart_work_as_they_are_written(tmp_path: Path)
             assert ended.returncode == 0, ended.stderr
             printed.append(ended.stdout)
             task = (re.findall(r"^Task: (\S+)$", ended.stdout, re.MULTILINE) or [task])[0]
-    begun, card, hello, counted, asked, answered, listed, got, kept = printed
+    begun, card, hello, counted, asked, answered, listed, got, kept, delegated = printed
     assert "Next: python -m unittest discover tests\n" in begun
     assert "Name: Dragoman gateway" in card and "hello" in hello
     assert counted.count("TASK_STATE_COMPLETED") == 1 and "5" in counted
@@ -329,6 +329,7 @@ def test_the_commands_of_the_quickstart_work_as_they_are_written(tmp_path: Path)
     # Each is a task of the gateway's, and one of the agent's.
     assert listed.count("State: ") == 3 and kept.count("State: ") == 6
     assert got.count("TASK_STATE_COMPLETED") == 1
+    assert "Where shall it go?" in delegated
 
 
 async def curl(client: httpx.AsyncClient, command: str) -> httpx.Response:

@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 import click
 
 from dragoman import errors
-from dragoman.cli.failures import NO_TLS, TIMEOUT, USAGE, Failure, Interrupted, nearest_option
+from dragoman.cli.failures import TIMEOUT, USAGE, Failure, Interrupted, nearest_option
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.options import ROWS
 from dragoman.cli.redaction import NextCommand
+from dragoman.egress.plain_words import NO_TLS
 from dragoman.errors import A2AError, ConfigError
 
 if TYPE_CHECKING:

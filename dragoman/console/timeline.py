@@ -31,6 +31,9 @@ _LANE_OF = {
 _AT_WORK = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 # What may still be taken.
 PENDING = ("waiting", "failing")
+# Two times that are as good as one to people who read how long ago something was.
+_ABOUT = timedelta(seconds=1)
+LEFT = "left"
 _PUSH_TONES = {"delivered": "good", "waiting": "quiet", "failing": "bad", "dead": "bad"}
 _UNTOLD = ("trace", "scopes")
 _UNSHOWN = (*_UNTOLD, "dropped")
@@ -64,7 +67,7 @@ def draw(
     transitions: list[dict[str, Any]], pushes: list[dict[str, Any]], *, is_ended: bool
 ) -> Drawing:
     """Return the picture of some transitions, oldest first, and of what receivers were sent."""
-    found = _timed(transitions)
+    found = _timed(_bounded(transitions))
     if not found:
         return Drawing(0, [], [], [], is_empty=True)
     sent = _sent(found, pushes)
@@ -87,11 +90,11 @@ def draw(
     drawn = [one for _, one in found]
     for number, (at, one) in enumerate(found):
         lane = _LANE_OF.get(one["kind"], "attempts")
-        if lane == "state" or _says_again(drawn, number):
+        if lane == "state" or one["kind"] == LEFT or _says_again(drawn, number):
             continue
         begin, until = _span(found, number, end)
         took = (until - begin).total_seconds()
-        when = _after(first, at) if one.get("at") else "at a time that is not recorded"
+        when = _after(first, at) if one.get("at") else _between(first, one)
         text = f"{one.get('text') or one['kind']} · {when}"
         text += f", took {seconds(took)}" if one.get("seconds") else ""
         x = max(LABELS, place(begin))
@@ -100,7 +103,7 @@ def draw(
         if one["kind"] == "turn":
             shape.tone = "quiet"
         shapes.append(shape)
-    shapes += _gaps(found, place, used)
+    shapes += _gaps(found, end, place, used)
     for at, one in sent:
         shape = Shape(len(used) - 1, place(at), 0.0, _PUSH_TONES[one["kind"]], one["text"])
         shape.width = place(end) - shape.x if one["kind"] in PENDING else 0.0
@@ -113,15 +116,45 @@ def draw(
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
 
 
+def left(task: dict[str, Any]) -> dict[str, Any]:
+    """Return what stands for the end of the process that ran a task which rests: no event says it,
+    and the next process that goes on with the task writes none either."""
+    text = f"process {task['worker']} has left; the next answer goes on in another one"
+    return {"position": task["events"], "kind": LEFT, "text": text}
+
+
 def told(transitions: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
     """Return the lines below the picture: without those that say again which agent has the task,
     and with its name."""
-    found = [one for one in transitions if one["kind"] not in _UNTOLD]
+    found = [one for one in _bounded(transitions) if one["kind"] not in _UNTOLD]
     return [
         {**one, "agent": names.get(one.get("agent", ""), one.get("agent", ""))}
         for number, one in enumerate(found)
         if not _says_again(found, number)
     ]
+
+
+def _bounded(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the transitions; what has no time recorded has `after` and `before`: the times of its
+    neighbours, which were recorded before and after it. Where both are the same, that is its
+    time. Neighbours whose times are not in order, by clocks of several machines, tell nothing."""
+    found: list[dict[str, Any]] = []
+    latest = ""
+    for one in transitions:
+        latest = one.get("at") or latest
+        found.append({**one, "after": latest})
+    following = ""
+    for one in reversed(found):
+        following = one.get("at") or following
+        one["before"] = following
+        begin, end = read_instant(one["after"]), read_instant(following)
+        if begin is not None and end is not None:
+            if begin > end:
+                one["after"] = one["before"] = ""
+            elif begin == end:
+                one["at"] = following
+            one["is_about"] = end - begin < _ABOUT
+    return found
 
 
 def _sent(
@@ -231,19 +264,34 @@ def _states(
     return shapes
 
 
-def _gaps(found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]) -> list[Shape]:
-    """Return the times within which a process left, until another one took over. What it did
-    last may have no time of its own."""
+def _gaps(
+    found: list[tuple[datetime, dict[str, Any]]], end: datetime, place: Any, used: list[str]
+) -> list[Shape]:
+    """Return the times within which a process left, until another one took over or will. What it
+    did last may have no time of its own."""
     shapes: list[Shape] = []
     for (before, _), (at, one) in pairwise(found):
-        if one["kind"] == "attempt" and at > before:
-            took = (at - before).total_seconds()
-            text = f"its process left within these {seconds(took)}; then another took over"
-            lane = used.index("attempts")
-            shapes.append(
-                Shape(lane, place(before), place(at) - place(before), "gap", text, is_gap=True)
-            )
+        if one["kind"] == LEFT:
+            until, rest = end, "the next answer goes on in another one"
+        elif one["kind"] == "attempt" and at > before:
+            until, rest = at, "then another took over"
+        else:
+            continue
+        text = f"its process left within these {seconds((until - before).total_seconds())}; {rest}"
+        x, width = place(before), place(until) - place(before)
+        shapes.append(Shape(used.index("attempts"), x, width, "gap", text, is_gap=True))
     return shapes
+
+
+def _between(first: datetime, one: dict[str, Any]) -> str:
+    """Return what is known of when something was that has no time recorded."""
+    after, before = read_instant(one["after"]), read_instant(one["before"])
+    if after is None:
+        return "at a time that is not recorded"
+    if before is None:
+        return f"later than {seconds((after - first).total_seconds())}"
+    begin, end = ((at - first).total_seconds() for at in (after, before))
+    return f"between {seconds(begin)} and {seconds(end)}"
 
 
 def _after(first: datetime, at: datetime) -> str:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from dragoman.dialects.dialect import Dialect
 from dragoman.egress.answers import EgressResponse
 from dragoman.egress.errors import EgressFailed, EgressRefused
+from dragoman.egress.plain_words import plain
 from dragoman.errors import StoreConflict, StoreRefused, StoreUnavailable
 from dragoman.model.clock import Clock
 from dragoman.model.events import StatusUpdate, TraceJoined
@@ -260,7 +261,9 @@ class Posting:
             return PostOutcome(f"refused: {error.reason}"[:_MAX_PROBLEM]), "refused"
         except EgressFailed as error:
             means.slots.mark(self._origin, silent=True)
-            return PostOutcome(f"no answer: {error.reason}"[:_MAX_PROBLEM]), "unanswered"
+            said = plain(error.reason)
+            problem = said if said.startswith("no answer") else f"no answer: {said}"
+            return PostOutcome(problem[:_MAX_PROBLEM]), "unanswered"
         means.slots.mark(self._origin, silent=False)
         outcome = _outcome(answer, means.clock.now())
         return outcome, "error" if outcome.problem else "taken"

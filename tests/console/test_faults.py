@@ -270,6 +270,7 @@ async def test_what_is_in_escrow_is_accepted_or_disputed_and_decided(
             await expect(page.get_by_text("Disputed: an operator decides.")).to_be_visible()
             await expect(page.get_by_role("button", name="Accept and pay")).to_have_count(0)
             await page.get_by_role("link", name="receipt").first.click()
+            await expect(page.locator(".facts")).to_contain_text("Fee of the gateway0.50 credits")
             await expect(page.get_by_text("Signed by this gateway")).to_be_visible()
             await page.goto("/console/tasks")
             await expect(page.locator("[data-row]").first).to_contain_text("10.00")

@@ -149,6 +149,8 @@ async def test_a_person_signs_in_at_the_issuer_and_lands_where_they_wanted_to_go
     context = await browser.new_context(base_url=site.url)
     page = await context.new_page()
     await page.goto("/console/agents")
+    # Keys are no way in here.
+    await expect(page.get_by_text("keys create")).to_have_count(0)
     await page.get_by_role("link", name="Sign in with").click()
     await expect(page.get_by_role("heading", name="Agents")).to_be_visible()
     assert page.url == f"{site.url}/console/agents"

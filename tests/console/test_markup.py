@@ -18,7 +18,7 @@ from dragoman.console.markup import (
     ticked,
     visible,
 )
-from dragoman.console.rendering import seconds, setting, short
+from dragoman.console.rendering import render, seconds, setting, short
 from dragoman.console.timeline import draw, told
 from tests.console.payloads import PAYLOADS
 
@@ -174,6 +174,49 @@ def test_the_lines_of_a_timeline_name_an_agent_once() -> None:
     ]
     shown = [(one["position"], one["agent"]) for one in told(found, {"7f": "weather"})]
     assert shown == [(2, "weather"), (4, "8a"), (5, "")]
+
+
+def test_what_has_no_time_of_its_own_lies_between_the_times_of_its_neighbours() -> None:
+    def at(second: float) -> str:
+        return f"2026-01-01T00:00:{second:06.3f}Z"
+
+    found = [
+        {"position": 1, "kind": "task", "at": at(0), "state": "TASK_STATE_SUBMITTED"},
+        {"position": 2, "kind": "turn"},
+        {"position": 3, "kind": "status", "at": at(0), "state": "TASK_STATE_WORKING"},
+        {"position": 4, "kind": "forwarded", "agent": "a1", "text": "the best"},
+        {"position": 5, "kind": "status", "at": at(0.5), "state": "TASK_STATE_WORKING"},
+        {"position": 6, "kind": "message", "text": "and fast"},
+        {"position": 7, "kind": "status", "at": at(9), "state": "TASK_STATE_WORKING"},
+        {"position": 8, "kind": "step", "text": "look"},
+        # By the clock of another machine, which is behind.
+        {"position": 9, "kind": "status", "at": at(8), "state": "TASK_STATE_WORKING"},
+        {"position": 10, "kind": "turn"},
+    ]
+    lines = {one["position"]: one for one in told(found, {})}
+    assert lines[2]["at"] == at(0)
+    assert "at" not in lines[4] and lines[4]["is_about"]
+    assert (lines[4]["after"], lines[4]["before"]) == (at(0), at(0.5))
+    assert (lines[6]["after"], lines[6]["before"]) == (at(0.5), at(9))
+    assert "at" not in lines[6] and not lines[6]["is_about"]
+    assert (lines[8]["after"], lines[8]["before"]) == ("", "")
+    assert (lines[10]["after"], lines[10]["before"]) == (at(8), "")
+    titles = [shape.title for shape in draw(found, [], is_ended=False).shapes]
+    assert "turn · after 0 ms" in titles
+    assert "the best · between 0 ms and 500 ms" in titles
+    assert "and fast · between 500 ms and 9.0 s" in titles
+    assert "look · at a time that is not recorded" in titles
+    assert "turn · later than 8.0 s" in titles
+    assert found[1] == {"position": 2, "kind": "turn"}, "what the API said is not changed"
+
+
+def test_a_tree_that_is_cut_says_so_below_what_it_shows() -> None:
+    child = {"id": "child", "agent": "clerk", "url": "", "seconds": 0, "cost": 0}
+    top = {**child, "id": "top", "children": [child], "isCut": True}
+    context = {"node": top, "task": {"id": "top"}, "names": {}, "base": "/console"}
+    shown = render("live/tree.html", context)
+    assert shown.index("child") < shown.index("a tree has 1,000 tasks at most")
+    assert "1,000" not in render("live/tree.html", {**context, "node": {**top, "isCut": False}})
 
 
 def test_a_task_without_times_has_no_timeline() -> None:

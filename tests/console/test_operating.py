@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from harness.processes import running
 from harness.serving import V1, Site, client, hosting, message, serving
+from harness.stub_servers import answering
 from playwright.async_api import Browser, expect
 
 from dragoman import Agent, Turn
@@ -35,6 +37,11 @@ async def work(text: str, turn: Turn) -> str:
     if turn.attempt == 1:
         await asyncio.Event().wait()
     return "done at last"
+
+
+@agent.skill
+async def order(text: str, turn: Turn) -> str:
+    return (await turn.ask("Where to?")).text
 """
 
 
@@ -175,6 +182,34 @@ async def test_a_server_that_was_killed_is_seen_on_the_timeline_of_an_open_page(
                 await expect(page.locator("body.is-stale")).to_have_count(0)
 
 
+async def test_a_task_that_waits_for_a_person_shows_that_its_process_left(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(_AGENT)
+    serve = ("serve", "slow.py", "--store", str(tmp_path / "tasks.db"), "--listen")
+    lost = ["error: Failed to load resource", "error: net::ERR"]
+    with running(*serve, "127.0.0.1:0", cwd=tmp_path) as server:
+        url = await asyncio.to_thread(server.ready)
+        async with looking(browser, url, allowed=lost) as page, client(url) as http:
+            asked = message("tea", metadata={"skillId": "order"})
+            sent = await http.post("/message:send", json={"message": asked})
+            task = sent.json()["task"]["id"]
+            await page.goto(f"/console/tasks/{task}/timeline")
+            await expect(page.locator("svg.timeline")).to_be_visible()
+            await expect(page.locator("svg .bar-gap")).to_have_count(0)
+            server.kill()
+            with running(*serve, url.removeprefix("http://"), cwd=tmp_path) as again:
+                await asyncio.to_thread(again.ready)
+                # The same page, which nobody loaded again.
+                await expect(page.locator("svg .bar-gap")).to_have_count(1)
+                line = page.locator("tr", has_text="has left; the next answer goes on in another")
+                await expect(line).to_contain_text("since")
+                answer = message("the garden", taskId=task)
+                await http.post("/message:send", json={"message": answer})
+                await expect(page.locator(".actions .state")).to_have_text("completed")
+                await expect(page.locator("svg .bar-gap")).to_have_count(0)
+
+
 async def test_one_signs_in_with_a_browser_and_out_again(browser: Browser, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(
@@ -258,6 +293,68 @@ async def test_a_question_that_a_gateway_passes_on_is_asked_and_answered_once(
         await expect(page.locator(".actions .state")).to_have_text("completed")
 
 
+def _liar(address: list[str], task: str, question: str) -> Any:
+    """Return an agent that answers with the id of another agent's task."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        said = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": question}]}
+        status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": said}
+        found: Any = {"task": {"id": task, "contextId": "c", "status": status}}
+        if scope["path"].endswith("agent-card.json"):
+            place = {"url": address[-1], "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+            found = {
+                **{"name": "Liar", "description": "Lies.", "version": "1", "skills": []},
+                **{"defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"]},
+                **{"capabilities": {}, "supportedInterfaces": [place]},
+            }
+        head = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": msgspec.json.encode(found)})
+
+    return app
+
+
+async def test_a_question_that_an_agent_passes_on_is_asked_once() -> None:
+    clerk, boss = Agent("Clerk", "Asks twice."), Agent("Boss", "Has the clerk ask.")
+    address: list[str] = []
+
+    @clerk.skill
+    async def ask(text: str, turn: Turn) -> str:
+        answers = [await turn.ask("Which size?"), await turn.ask("Which size, really?")]
+        return " ".join(one.text for one in answers)
+
+    @boss.skill
+    async def have_asked(text: str, turn: Turn) -> str:
+        return (await turn.call(address[-1], "go on")).text
+
+    async with console(clerk, boss, allow_private=True) as site:
+        address.append(f"{site.url}/agents/clerk")
+
+        async def sent(agent: str, text: str, **more: Any) -> str:
+            body = {"message": message(text, **more)}
+            answer = await site.http.post(f"/agents/{agent}/message:send", json=body, headers=V1)
+            return answer.json()["task"]["id"]
+
+        async def asked() -> list[str]:
+            items = (await site.http.get("/api/v1/console/inbox")).json()["items"]
+            return [one["taskId"] for one in items]
+
+        task = await sent("boss", "new")
+        assert await asked() == [task]
+        await sent("boss", "L", taskId=task)
+        assert await asked() == [task]
+        await sent("boss", "XL", taskId=task)
+        assert await asked() == []
+        # An agent elsewhere claims a task that was not made for its caller, and asks the same.
+        own = await sent("clerk", "mine")
+        async with hosting(_liar(address, own, "Which size?")) as url:
+            address.append(url)
+            claimed = await sent("boss", "new")
+            assert sorted(await asked()) == sorted([own, claimed])
+
+
 async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_sources(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -277,18 +374,38 @@ async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_source
         assert key.revoked_at is not None
 
 
-async def test_what_a_receiver_never_took_is_dropped(browser: Browser) -> None:
-    async with console(named("Kept")) as site, looking(browser, site.url) as page:
-        sent = await site.send("hello")
-        scope = Scope("kept")
-        head = await site.app.store.head(scope, TaskId(sent["id"]))
-        assert head is not None
-        config = PushConfig("https://example.com/hook", "h", head.task_id)
-        push = await site.app.store.put_push(head.number, config, 9, most=9)
-        assert push is not None
-        letter = DeadLetter(push.number, head.task_id, "h", config.url, 2, 10, 5000, "a 500")
-        await site.app.store.settle(push, letter)
+async def test_what_a_receiver_never_took_is_posted_again_or_dropped(browser: Browser) -> None:
+    takes = [False, True]
+
+    def handle(verb: str, path: str, headers: dict[str, str], body: bytes) -> Any:
+        return (200, {}, b"") if takes.pop(0) else None
+
+    async with (
+        console(named("Kept"), allow_private=True) as site,
+        looking(browser, site.url) as page,
+    ):
+        with answering(handle) as port:
+            await _gave_up(site, f"http://127.0.0.1:{port}/hook")
+            await page.goto("/console/delivery")
+            await page.get_by_role("button", name="Post again").click()
+            await expect(page.get_by_text("did not take it this time either")).to_be_visible()
+            await page.get_by_role("button", name="Post again").click()
+            await expect(page.get_by_text("The receiver took it.")).to_be_visible()
+            await expect(page.get_by_text("Nothing was given up.")).to_be_visible()
+        await _gave_up(site, "https://example.com/hook")
         page.on("dialog", lambda dialog: dialog.accept())
         await page.goto("/console/delivery")
         await page.get_by_role("button", name="Drop").click()
         await expect(page.get_by_text("Nothing was given up.")).to_be_visible()
+
+
+async def _gave_up(site: Site, url: str) -> None:
+    """Leave an event of a task that its receiver never took."""
+    sent = await site.send("hello")
+    head = await site.app.store.head(Scope("kept"), TaskId(sent["id"]))
+    assert head is not None
+    config = PushConfig(url, "h", head.task_id)
+    push = await site.app.store.put_push(head.number, config, head.standing.last_seq, most=9)
+    assert push is not None
+    letter = DeadLetter(push.number, head.task_id, "h", config.url, 2, 10, 5000, "a 500")
+    await site.app.store.settle(push, letter)

@@ -459,6 +459,11 @@ async def test_every_page_is_readable_by_everybody(
             assert answer is not None
             assert answer.status == (404 if path.endswith("/none") else 200), path
             assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+            # The page that one is on can be seen in the navigation.
+            here = page.locator(".top nav a[aria-current]")
+            if await here.count():
+                place = await here.bounding_box()
+                assert place is not None and place["x"] + place["width"] <= width, path
             width_of_text = "document.querySelector('h1, .title').getBoundingClientRect().width"
             assert await page.evaluate(width_of_text) > 10, "there are no fonts"
             await page.evaluate(f"{{ {script} }}")

@@ -281,6 +281,7 @@ async def test_a_store_that_is_away_is_told_on_a_page(
             ):
                 assert answer.status_code == 503
                 assert "The store cannot be reached" in answer.text
+                assert "load this page again" in answer.text
                 assert "set-cookie" not in answer.headers, "the session goes on"
         assert (await visitor.get("/console/tasks")).status_code == 200
 

@@ -67,6 +67,10 @@ async def test_triggers_are_added_run_paused_and_removed(browser: Browser, tmp_p
         await expect(page.locator(".state", has_text="paused")).to_be_visible()
         await page.get_by_role("button", name="Resume").click()
         await expect(page.locator(".state", has_text="on")).to_be_visible()
+        # On a telephone every act can be reached.
+        await page.set_viewport_size({"width": 320, "height": 800})
+        place = await page.get_by_role("button", name="Remove").bounding_box()
+        assert place is not None and place["x"] + place["width"] <= 320
         await page.get_by_role("button", name="Remove").click()
         await expect(page.get_by_text("No triggers")).to_be_visible()
 

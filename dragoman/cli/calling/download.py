@@ -17,11 +17,12 @@ import click
 
 from dragoman.cli.calling.file_names import ending, file_name, numbered
 from dragoman.cli.calling.task import TASK_ID, about
-from dragoman.cli.failures import INTERNAL, UNREACHABLE, Failure, plain, usage
+from dragoman.cli.failures import INTERNAL, UNREACHABLE, Failure, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.hints import again, look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
+from dragoman.egress.plain_words import plain
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.

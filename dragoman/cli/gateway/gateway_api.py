@@ -15,10 +15,11 @@ from urllib.parse import quote, urlencode
 import click
 from click.core import ParameterSource
 
-from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, plain, usage
+from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import added, budget, offset_of, own
 from dragoman.cli.redaction import NextCommand
+from dragoman.egress.plain_words import plain
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.

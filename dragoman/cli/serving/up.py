@@ -142,15 +142,21 @@ def up(
     """
     settings = served(run, listen, auth, values | {"store": _store(store, data_dir)})
     from dragoman.gateway.app import gateway_app
-    from dragoman.server.demo_agent import agent
+    from dragoman.server.demo_agent import DemoAddress, demo_agent
     from dragoman.server.process.run import run as run_server
 
-    agents = [] if no_demo else [agent]
+    # Where callers are asked who they are, or the certificate is of its own making, it would have
+    # to be given a credential to call itself.
+    may_call = not settings.ways() and not settings.http.tls_cert
+    place = DemoAddress() if may_call else None
+    agents = [] if no_demo else [demo_agent(place)]
 
     def on_ready(ready: "Ready") -> None:
         found = _described(agents, ready) | console_of(ready, settings)
         found["try"] = tries(found["url"], settings)
         tell(run, found)
+        if place is not None and agents:
+            place.tell(f"{found['url']}/a2a/{agents[0].name}")
         if not run.out.is_json:
             run.out.field("Store", ready.store)
 

@@ -80,6 +80,7 @@ _TABLE = [
     _row("/agents/{name}/rollouts/{rollout}/promote", agent.promote, is_form=True),
     _row("/agents/{name}/rollouts/{rollout}/rollback", agent.roll_back, is_form=True),
     _row("/delivery", delivery.show),
+    _row("/delivery/replay", delivery.replay, is_form=True),
     _row("/delivery/drop", delivery.drop, is_form=True),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),
     _row("/money", money.show),

@@ -28,11 +28,23 @@ async def retry(visit: Visit) -> Answer:
     return Redirect("/delivery", "It is tried again now.")
 
 
+async def replay(visit: Visit) -> Answer:
+    """Post an event once more that a receiver never took."""
+    done = await visit.api.post("/dead-letters/replay", _letter(visit))
+    if done["result"] == "delivered":
+        return Redirect("/delivery", "The receiver took it.")
+    return Redirect("/delivery", "The receiver did not take it this time either.")
+
+
 async def drop(visit: Visit) -> Answer:
     """Forget an event that a receiver never took."""
+    await visit.api.post("/dead-letters/drop", _letter(visit))
+    return Redirect("/delivery", "Dropped.")
+
+
+def _letter(visit: Visit) -> dict[str, int]:
+    """Return the event that a form names."""
     receiver, _, position = visit.field("letter").partition(" ")
     if not (receiver.isdecimal() and position.isdecimal()):
         raise ApiFailed(400, "This names no event.")
-    body = {"receiver": int(receiver), "position": int(position)}
-    await visit.api.post("/dead-letters/drop", body)
-    return Redirect("/delivery", "Dropped.")
+    return {"receiver": int(receiver), "position": int(position)}

@@ -105,6 +105,8 @@ async def timeline_view(visit: Visit) -> Answer:
             break
     else:
         is_cut = True
+    if context["task"]["hasProcessLeft"] and not is_cut:
+        found.append(timeline.left(context["task"]))
     context |= {
         "drawing": timeline.draw(found, pushes, is_ended=context["task"]["isEnded"]),
         "transitions": timeline.told(

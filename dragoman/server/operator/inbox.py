@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dragoman.engine.reading import read_task
 from dragoman.errors import InvalidParams, TaskNotFound
 from dragoman.model import operations as ops
-from dragoman.model.events import Forwarded
+from dragoman.model.events import Delegated, Forwarded
 from dragoman.model.identity import MessageId, TaskId, new_id
 from dragoman.model.message import Message, Role
 from dragoman.model.requests import Request, open_requests
-from dragoman.model.task import INTERRUPTED
+from dragoman.model.task import INTERRUPTED, Task
 from dragoman.server.operator.shapes import InboxItem, instant
 from dragoman.server.operator.viewing import Viewer
 from dragoman.server.site import Site
@@ -64,20 +64,28 @@ async def waiting_tasks(store: Store, viewer: Viewer, **asked: Any) -> list[Task
     return sorted(found, key=lambda head: (head.standing.status_at, head.number))
 
 
-async def relayed(store: Store, heads: Sequence[TaskRow]) -> dict[TaskId, TaskRow]:
-    """Return tasks of a gateway that wait, by the ids of the tasks that they wait with: where an
-    agent of the same store asks, both have its question, and the gateway's has to be answered."""
-    found: dict[TaskId, TaskRow] = {}
+class _Outer(NamedTuple):
+    """A task that waits because another one does."""
+
+    head: TaskRow
+    # Whether the code of an agent called the other one; else a gateway forwarded it.
+    is_caller: bool
+
+
+async def relayed(store: Store, heads: Sequence[TaskRow]) -> dict[TaskId, _Outer]:
+    """Return tasks that wait, by the ids of the tasks that they wait with: where an agent of the
+    same store asks, both have its question, and that of the outer one has to be answered."""
+    found: dict[TaskId, _Outer] = {}
     for begin in range(0, len(heads), _READ_AT_ONCE):
         some = heads[begin : begin + _READ_AT_ONCE]
-        # Where it was forwarded to is recorded just before the question.
+        # Which agent has it is recorded just before the question.
         places = [(head.number, max(0, head.standing.last_seq - _LAST)) for head in some]
         for head, log in zip(some, await store.read_many(places, limit=_LAST), strict=True):
             for recorded in log:
-                if recorded.body.startswith(b'{"forwarded"'):
+                if recorded.body.startswith((b'{"forwarded"', b'{"delegated"')):
                     event = recorded.event
-                    assert isinstance(event, Forwarded), "by its bytes it is"
-                    found[TaskId(event.task_id)] = head
+                    assert isinstance(event, Forwarded | Delegated), "by its bytes it is"
+                    found[TaskId(event.task_id)] = _Outer(head, isinstance(event, Delegated))
         # A file is read without waiting.
         await asyncio.sleep(0)
     return found
@@ -87,10 +95,10 @@ async def open_questions(
     site: Site, viewer: Viewer, *, after: tuple[int, int] | None = None, **asked: Any
 ) -> AsyncIterator[tuple[TaskRow, list[Request]]]:
     """Yield the tasks that wait for a person, the longest first, with what each waits for. One
-    question is there once, although a gateway passed it on. `after` is the place of the last one
-    before."""
+    question is there once, although a gateway or an agent passed it on. `after` is the place of
+    the last one before."""
     heads = await waiting_tasks(site.store, viewer, **asked)
-    # Only beside a gateway may agents of the same store have its questions too.
+    # Only beside others may agents of the same store have their questions too.
     above = await relayed(site.store, heads) if len(site.agents) > 1 else {}
     for head in heads:
         if after is not None and (head.standing.status_at, head.number) <= after:
@@ -98,11 +106,29 @@ async def open_questions(
         requests = await requests_in(site.store, head)
         outer = above.get(head.task_id)
         if outer is not None:
-            # An agent elsewhere may claim any id, but does not know the ids of its requests.
-            theirs = {one.request_id for one in await requests_in(site.store, outer)}
-            requests = [one for one in requests if one.request_id not in theirs]
+            requests = await _not_passed_on(site.store, head, requests, outer)
         if requests:
             yield head, requests
+
+
+async def _not_passed_on(
+    store: Store, head: TaskRow, requests: list[Request], outer: _Outer
+) -> list[Request]:
+    """Return the requests of a task that the one which waits with it has not as well."""
+    theirs = await requests_in(store, outer.head)
+    if not outer.is_caller:
+        # An agent elsewhere may claim any id, but does not know the ids of its requests.
+        ids = {one.request_id for one in theirs}
+        return [one for one in requests if one.request_id not in ids]
+    # Passed on by an agent's code it has another id. The log of the caller names the task, and the
+    # task its caller: an agent elsewhere that claims its id cannot have it say that.
+    (log,) = await store.read_many([(head.number, 0)], limit=1)
+    first = log[0].event if log else None
+    named = first.history[:1] if isinstance(first, Task) else []
+    if not any(outer.head.task_id in one.reference_task_ids for one in named):
+        return requests
+    prompts = {one.prompt for one in theirs}
+    return [one for one in requests if one.prompt not in prompts]
 
 
 async def requests_in(store: Store, head: TaskRow) -> list[Request]:

@@ -249,6 +249,9 @@ class TaskView(_Shape, frozen=True):
 
     task: TaskItem
     is_ended: bool
+    # Whether it rests, and the process that ran it last has stopped or was killed since. When is
+    # not recorded: a task that rests is held by no process, and any goes on with it.
+    has_process_left: bool
     # Which attempt is under way, and until when it has to end; empty: whenever.
     attempt: int
     deadline: str
@@ -532,6 +535,8 @@ class ProcessItem(_Shape, frozen=True):
     is_this: bool
     # Whether another one should have taken over what it held.
     is_due: bool
+    # Tasks under way that it holds. Those that wait for a person rest: no process holds them.
+    tasks: int
 
 
 class ProcessItems(_Shape, frozen=True):

@@ -78,6 +78,7 @@ async def list_processes(ask: OperatorAsk) -> ProcessItems:
                 state=one.state,
                 is_this=one.number == ask.store.worker,
                 is_due=one.is_due,
+                tasks=one.tasks,
             )
             for one in found
         ]

@@ -98,6 +98,8 @@ class WorkerFacts(NamedTuple):
     state: Literal["live", "frozen", "dead"]
     # Whether another worker should have taken over what it held.
     is_due: bool
+    # Tasks under way whose lease it has. One that rests needs none.
+    tasks: int = 0
 
 
 class OrphanFacts(NamedTuple):

@@ -401,7 +401,11 @@ class MemoryStore:
 
     async def workers(self) -> list[WorkerFacts]:
         """Return the only worker."""
-        return [WorkerFacts(self.worker, "live", is_due=False)]
+        under_way = sum(
+            one.head.holder == self.worker and not one.head.standing.state.is_resting
+            for one in self._tasks.values()
+        )
+        return [WorkerFacts(self.worker, "live", is_due=False, tasks=under_way)]
 
     async def is_live(self, worker: int) -> bool:
         """Tell whether a worker is the present one."""

@@ -86,18 +86,19 @@ class Inspection:
         now = self._clock()
         rows = run(self._connection, _SQL["workers"])
         found: list[WorkerFacts] = []
-        for number, expires, lease in rows:
+        for number, expires, lease, tasks in rows:
             if number == self._own or Workers(self._path, 0, self._clock).is_live(
                 self._connection, number
             ):
-                found.append(WorkerFacts(number, "live", is_due=False))
+                found.append(WorkerFacts(number, "live", is_due=False, tasks=tasks))
                 continue
             # As of a moment within its lease, what is left to ask is whether the process runs.
             then = Workers(self._path, 0, lambda at=expires - 1: at)
             is_running = then.is_live(self._connection, number)
             # A lease that ends later than any could was given before the machine started again.
             is_recent = now - GRACE * 1000 < expires <= now + lease
-            found.append(WorkerFacts(number, "frozen" if is_running else "dead", not is_recent))
+            state = "frozen" if is_running else "dead"
+            found.append(WorkerFacts(number, state, not is_recent, tasks))
         return found
 
     async def orphans(self) -> OrphanFacts:

@@ -37,7 +37,10 @@ SELECT max((SELECT max(status_at) FROM tasks WHERE scope = scopes.number)) FROM 
 SELECT coalesce(sum(n), 0) FROM counts;
 
 -- name: workers
-SELECT number, expires, lease FROM workers ORDER BY number;
+SELECT number, expires, lease,
+    (SELECT count(*) FROM tasks INDEXED BY tasks_unfinished
+        WHERE state IN (1, 2) AND holder = workers.number)
+FROM workers ORDER BY number;
 
 -- name: dead_letters
 SELECT count(*), coalesce(max(at), 0) FROM dead_letters;

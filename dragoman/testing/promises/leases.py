@@ -51,6 +51,16 @@ class LeasePromises(StoreSuite):
         states = {worker.number: worker.state for worker in await later.workers()}
         assert states[later.worker] == "live"
 
+    async def test_a_worker_holds_the_tasks_that_it_has_under_way(self, store: Store) -> None:
+        """Not those that wait for their callers, and not those that ended."""
+        for state in TaskState:
+            await write(store, creation(state.value, state=state))
+        held = {worker.number: worker.tasks for worker in await store.workers()}
+        assert held[store.worker] == 2
+        later = await self.successor(store)
+        held = {worker.number: worker.tasks for worker in await later.workers()}
+        assert held[later.worker] == 0
+
     async def test_what_a_dead_worker_left_unfinished_is_claimed_under_a_higher_fence(
         self, store: Store
     ) -> None:

@@ -50,6 +50,30 @@ def test_the_demo_agent_asks_and_answers(tmp_path: Path) -> None:
         assert child.stop() == 0
 
 
+def test_the_demo_agent_delegates_so_that_there_is_a_tree_to_see(tmp_path: Path) -> None:
+    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
+        with httpx.Client(base_url=child.ready(), timeout=60, trust_env=False) as http:
+
+            def send(text: str, **more: Any) -> Any:
+                return http.post("/message:send", json={"message": message(text, **more)}).json()
+
+            asked = send("tea", metadata={"skillId": "delegate"})["task"]
+            assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+            assert "Where shall it go?" in str(asked["status"]["message"])
+            inbox = http.get("/api/v1/console/inbox").json()["items"]
+            assert [one["taskId"] for one in inbox] == [asked["id"]], "it is asked once"
+            done = send("Oslo", taskId=asked["id"])["task"]
+            said = "I was told: One tea is on its way to Oslo."
+            assert done["artifacts"][0]["parts"][0]["text"] == said
+            tree = http.get(f"/api/v1/console/tasks/{asked['id']}/tree").json()["top"]
+            agents: list[str] = []
+            while tree:
+                agents.append(tree["agent"])
+                tree = next(iter(tree.get("children", [])), None)
+            assert agents == ["gateway", "dragoman-demo"] * 2
+        assert child.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("words", "env", "path"),
     [
@@ -105,6 +129,10 @@ def test_who_is_asked_who_they_are_may_use_the_demo_agent(tmp_path: Path) -> Non
             assert http.post("/message:send", json=body, headers=claimed).status_code == 401
             task = http.post("/message:send", json=body, headers=headers).json()["task"]
             assert task["artifacts"][0]["parts"][0]["text"] == "hello"
+            # It has no credential to call itself with.
+            card = "/a2a/dragoman-demo/.well-known/agent-card.json"
+            skills = [one["id"] for one in http.get(card, headers=headers).json()["skills"]]
+            assert skills == ["echo", "count", "order"]
         assert child.stop() == 0
 
 

@@ -125,8 +125,10 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
                     deadline = event.at
                 elif isinstance(event, Forwarded):
                     why = event.why or why
+    has_left = head.standing.state.is_interrupted and not await ask.store.is_live(head.holder)
     return TaskView(
         task=item,
+        has_process_left=has_left,
         is_ended=head.standing.state.is_terminal,
         attempt=attempt,
         deadline=instant(deadline),

@@ -48,11 +48,12 @@ class DatabaseInspection:
     async def workers(self) -> list[WorkerFacts]:
         """Return the workers that were not marked gone, dead or alive."""
         found: list[WorkerFacts] = []
-        for number, is_late, has_session, is_due in await self._rows("workers", GRACE):
+        for number, is_late, has_session, is_due, tasks in await self._rows("workers", GRACE):
             if has_session and not is_late:
-                found.append(WorkerFacts(number, "live", is_due=False))
+                found.append(WorkerFacts(number, "live", is_due=False, tasks=tasks))
             else:
-                found.append(WorkerFacts(number, "frozen" if has_session else "dead", is_due))
+                state = "frozen" if has_session else "dead"
+                found.append(WorkerFacts(number, state, is_due, tasks))
         return found
 
     async def orphans(self) -> OrphanFacts:

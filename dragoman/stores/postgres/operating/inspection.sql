@@ -4,7 +4,8 @@ SELECT coalesce(sum(n), 0)::bigint FROM counts;
 -- name: workers
 -- Those that were marked gone are none any more.
 SELECT number, coalesce(at, joined_at) + lease < clock_timestamp(), has_session(number),
-    coalesce(at, joined_at) + lease < clock_timestamp() - make_interval(secs => $1)
+    coalesce(at, joined_at) + lease < clock_timestamp() - make_interval(secs => $1),
+    (SELECT count(*) FROM tasks WHERE state IN (1, 2) AND holder = workers.number)
 FROM workers LEFT JOIN beats ON worker = number WHERE gone_at IS NULL ORDER BY number;
 
 -- name: held
