@@ -105,7 +105,8 @@ def _put_in_order(schema: Any, orders: Mapping[frozenset[Any], list[Any]]) -> No
         members = cast("dict[str, Any]", schema)
         for name, one in members.items():
             if name == "enum" and isinstance(one, list):
-                members[name] = orders.get(_alike(cast("list[Any]", one)), one)
+                choices = cast("list[Any]", one)
+                members[name] = orders.get(_alike(choices), choices)
             else:
                 _put_in_order(one, orders)
 
