@@ -24,7 +24,7 @@
     ├── InsufficientCredits         the task costs more than its requester has, or will pay
     ├── TrustTooLow                 no agent is trusted as much as the requester wants
     ├── AgentOffline                no agent that could do it answers at present
-    ├── HopLimit                    the task came round in a circle, or through too many gateways
+    ├── HopLimit                    the task came back to a gateway, or passed too many
     ├── InternalError               our fault; the cause is in our log under the incident
     └── CallFailed                  raised by our client alone: no peer says these on a wire
         ├── Unreachable             no answer: name, connection, TLS, or a proxy in between
@@ -43,13 +43,13 @@
 
     StoreRefused                    a write did not happen
     ├── StoreConflict               a compare-and-append lost: another writer was first
-    ├── HoldRefused                 the account has not what the task would cost
-    └── StoreUnavailable            the disk would not take it
-        ├── StoreFull               for want of space; it will once there is some
+    ├── HoldRefused                 the account does not cover what the task may cost
+    └── StoreUnavailable            the disk did not take it
+        ├── StoreFull               it is full; writes succeed again when there is space
         ├── StoreReadOnly           this process only reads it
-        ├── StoreDamaged            what the file says makes no sense
+        ├── StoreDamaged            the content of the file makes no sense
         └── StoreBroken             it failed to keep what it took: nothing more is acknowledged
-            └── StoreLost           its file is gone, or another one
+            └── StoreLost           its file is gone, or was replaced
     ConfigError                     the settings make no sense; says what to change
 
 A class's docstring is its default public message; facts are fields, so that no caller parses text.

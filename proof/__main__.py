@@ -209,7 +209,7 @@ PROOFS: dict[str, Proof] = {
 
 
 class Progress:
-    """A line on stderr every few seconds."""
+    """What is being done: a live line on a terminal, else a line on stderr every few seconds."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -217,9 +217,11 @@ class Progress:
 
     def __call__(self, text: str | int, total: int | None = None) -> None:
         """Say how far it is: in words, or as a count out of a total."""
-        if time.monotonic() - self._shown_at > _SELDOM:
+        shown = str(text) if total is None else f"{text:,} of {total:,}"
+        if self._out.is_live:
+            self._out.progress(shown)
+        elif time.monotonic() - self._shown_at > _SELDOM:
             self._shown_at = time.monotonic()
-            shown = str(text) if total is None else f"{text:,} of {total:,}"
             self._out.note("Progress", shown)
 
 
@@ -289,18 +291,20 @@ def _run(
     # A shell may have told its background jobs to ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     progress = Progress(out)
-    progress(f"{name}, seed {seed}")
+    # It stays on a terminal, so that a run that was stopped can be repeated.
+    out.note("Progress", f"{name}, seed {seed}")
     module = importlib.import_module(f"proof.{entry.room}.{name.replace('-', '_')}")
     # Agents fail on purpose here, and what a killed server says is in its own log.
     logger = logging.getLogger("dragoman")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        result = module.run(**given, seed=seed, progress=progress)
-        if compare is not None:
-            from proof import peer
+        with out.waiting_for(name):
+            result = module.run(**given, seed=seed, progress=progress)
+            if compare is not None:
+                from proof import peer
 
-            result.compare = peer.compare(name, progress)
+                result.compare = peer.compare(name, progress)
     except ExceptionGroup as failures:
         # A server that could not be started is a sentence, wherever it was noticed.
         known = failures.subgroup(ConfigError)

@@ -12,8 +12,11 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +24,7 @@ from typing import Any
 import click
 import httpx
 import pytest
-from harness.processes import run, running
+from harness.processes import environment, run, running
 from harness.serving import app_of
 from test_imports import MAY_IMPORT, PACKAGE
 
@@ -49,6 +52,7 @@ DESIGN = ROOT / "docs" / "design.md"
 DEMO_ADDRESS = "http://127.0.0.1:8000"
 # Files a reader would write, and those that are made when the site is; they are not ours.
 THEIRS = {"my_agent.py", "weather.py", "orders.py", "file.py", "till.txt"}
+THEIRS |= {"hello.py", "plain.py"}
 THEIRS |= {"llms.txt", "llms-full.txt"}
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -139,7 +143,7 @@ def test_shown_commands_and_options_exist(document: Path) -> None:
         if not words:
             continue
         name = words[0]
-        if program == "./dev" and name not in ("up", "serve"):
+        if program == "./dev" and name not in ("up", "serve", "init"):
             assert name in of_dev, f"./dev {name}"
         elif not name.startswith("-"):
             known = within(cli)
@@ -307,8 +311,52 @@ async def test_the_quickstart_works_as_it_is_written(client: httpx.AsyncClient) 
     assert len(everything) == 2 and resumed[-1] == "COMPLETED" and old == ["completed"]
 
 
+def test_the_quickstart_begins_with_a_project_and_a_function(tmp_path: Path) -> None:
+    page, _, _ = read(ROOT / "docs" / "quickstart.md").partition("\n## Start a gateway")
+    (plain,) = [code for name, code in BLOCK.findall(page) if name == "python"]
+    shown = "".join(code for name, code in BLOCK.findall(page) if name == "sh")
+    folder, address, printed = tmp_path / "clone", "", list[str]()
+    folder.mkdir()
+    with ExitStack() as server:
+        for line in shown.splitlines():
+            words = shlex.split(line.replace("localhost:8000", address))
+            match words:
+                case ["./dev", *more]:
+                    ended = run(*more, cwd=folder)
+                case ["python", *more]:
+                    ended = subprocess.run(
+                        [sys.executable, *more],
+                        cwd=folder,
+                        env=environment(folder),
+                        capture_output=True,
+                        text=True,
+                        timeout=120,
+                    )
+                case ["dragoman", "serve", *more]:
+                    server.close()
+                    (folder / "plain.py").write_text(plain, encoding="utf-8")
+                    serving = running("serve", *more, "--port", "0", cwd=folder)
+                    child = server.enter_context(serving)
+                    address = child.ready().removeprefix("http://")
+                    continue
+                case ["dragoman", *more]:
+                    ended = run(*more, cwd=folder)
+                case ["cd", there]:
+                    folder = (folder / there).resolve()
+                    continue
+                case _:
+                    assert line == ". .venv/bin/activate"
+                    continue
+            assert ended.returncode == 0, ended.stderr
+            printed.append(ended.stdout + ended.stderr)
+    begun, tested, greeted, shouted = printed
+    assert "Next: python -m unittest discover tests\n" in begun and "\nOK" in tested
+    assert "Hello, Ada!" in greeted and "HELLO" in shouted
+
+
 def test_the_commands_of_the_quickstart_work_as_they_are_written(tmp_path: Path) -> None:
-    shown = "\n".join(blocks(ROOT / "docs" / "quickstart.md", "sh"))
+    _, _, page = read(ROOT / "docs" / "quickstart.md").partition("\n## Start a gateway")
+    shown = "".join(code for name, code in BLOCK.findall(page) if name == "sh")
     typed = re.findall(r"^dragoman (?!serve)(.+)$", shown, re.MULTILINE)
     printed: list[str] = []
     task = ""
@@ -320,8 +368,7 @@ def test_the_commands_of_the_quickstart_work_as_they_are_written(tmp_path: Path)
             assert ended.returncode == 0, ended.stderr
             printed.append(ended.stdout)
             task = (re.findall(r"^Task: (\S+)$", ended.stdout, re.MULTILINE) or [task])[0]
-    begun, card, hello, counted, asked, answered, listed, got, kept, delegated = printed
-    assert "Next: python -m unittest discover tests\n" in begun
+    card, hello, counted, asked, answered, listed, got, kept, delegated = printed
     assert "Name: Dragoman gateway" in card and "hello" in hello
     assert counted.count("TASK_STATE_COMPLETED") == 1 and "5" in counted
     assert "TASK_STATE_INPUT_REQUIRED" in asked

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished
+from dragoman.authoring.forms import in_authors_order
 from dragoman.authoring.turn import Turn
 from dragoman.engine.running.author_code import AuthorThreads
 from dragoman.errors import ConfigError
@@ -163,7 +164,7 @@ def _schema(name: str, kinds: Mapping[str, Any], required: list[str]) -> dict[st
         "required": required,
         "additionalProperties": False,
     }
-    return schema | ({"$defs": shared} if shared else {})
+    return in_authors_order(schema | ({"$defs": shared} if shared else {}), kinds.values())
 
 
 def _result(value: Any) -> ToolResult:

@@ -145,8 +145,17 @@ class Questioner:
         *,
         sensitive: bool = False,
         timeout: float | None = None,
-        default: Any = UNSET,
     ) -> T: ...
+    @overload
+    async def fill(
+        self,
+        content: Content,
+        form: type[T],
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: D,
+    ) -> T | D: ...
     @overload
     async def fill(
         self,
@@ -155,8 +164,8 @@ class Questioner:
         *,
         sensitive: bool = False,
         timeout: float | None = None,
-        default: Any = UNSET,
-    ) -> Any: ...
+        default: object = UNSET,
+    ) -> object: ...
     async def fill(
         self,
         content: Content,
@@ -173,22 +182,52 @@ class Questioner:
             "fill", content, request, timeout, default, lambda value: filled(form, _form_of(value))
         )
 
+    @overload
     async def tool(
         self,
         name: str,
-        args: Any = None,
+        args: object = None,
         *,
         schema: dict[str, Any] | None = None,
         timeout: float | None = None,
+        default: object = UNSET,
+    ) -> object: ...
+    @overload
+    async def tool(
+        self, name: str, args: object = None, *, returns: type[T], timeout: float | None = None
+    ) -> T: ...
+    @overload
+    async def tool(
+        self,
+        name: str,
+        args: object = None,
+        *,
+        returns: type[T],
+        timeout: float | None = None,
+        default: D,
+    ) -> T | D: ...
+    async def tool(
+        self,
+        name: str,
+        args: object = None,
+        *,
+        schema: dict[str, Any] | None = None,
+        returns: Any = None,
+        timeout: float | None = None,
         default: Any = UNSET,
     ) -> Any:
-        """Have the caller execute a tool of its own, and return what came of it; `schema` says what
-        that has to fit. Raises `RequestFailed` where the tool failed."""
-        request = Request("", "tool", name=name, args=json_value(args), schema=schema)
+        """Have the caller execute a tool of its own, and return what came of it, in the type
+        `returns` if there is one; `schema` is what it has to fit otherwise. Raises `RequestFailed`
+        where the tool failed."""
+        if returns is not None and schema is not None:
+            raise TypeError("a tool's result is described by returns= or by schema=, not by both")
+        form = returns if returns is not None else schema
+        wanted_schema = schema_of(form) if form is not None else None
+        request = Request("", "tool", name=name, args=json_value(args), schema=wanted_schema)
         prompt = f"Waiting for the result of the tool {name}."
 
         def read(value: Any) -> Any:
-            return filled(schema, value) if schema is not None else value
+            return filled(form, value) if form is not None else value
 
         return await self._value(f"tool {name}", prompt, request, timeout, default, read)
 

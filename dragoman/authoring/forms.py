@@ -4,13 +4,16 @@ Of JSON Schema this checks what forms use: types, members, items, choices, bound
 patterns. Other keywords are for the client that shows the form.
 """
 
+import enum
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
 Schema = Mapping[str, Any]
+T = TypeVar("T")
 
 _TYPES: dict[str, Any] = {
     "object": dict,
@@ -33,7 +36,79 @@ def schema_of(form: Any) -> dict[str, Any]:
         return dict(cast("Mapping[str, Any]", form))
     if hasattr(form, "model_json_schema"):
         return form.model_json_schema()
-    return msgspec.json.schema(form)
+    return json_schema(form)
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type, with its choices in the order its author gave them."""
+    return in_authors_order(msgspec.json.schema(kind), [kind])
+
+
+def in_authors_order(schema: T, kinds: Iterable[Any]) -> T:
+    """Put the choices of literals and enums in a schema of these types back in the order of their
+    declaration: msgspec sorts them. Of two with the same choices, the order of the first holds."""
+    orders: dict[frozenset[Any], list[Any]] = {}
+    for choices in _choices(kinds):
+        orders.setdefault(_alike(choices), choices)
+    if orders:
+        _put_in_order(schema, orders)
+    return schema
+
+
+def _choices(kinds: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield the choices of every literal and enum that types are made of."""
+    # By identity, since not every type can be hashed; kept, so that no id is used twice.
+    left, seen = list(kinds)[::-1], dict[int, Any]()
+    while left:
+        kind = left.pop()
+        if id(kind) in seen:
+            continue
+        seen[id(kind)] = kind
+        if typing.get_origin(kind) is Literal:
+            yield list(_literal_values(kind))
+        elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+            yield [one.value for one in kind]
+        else:
+            left += list(_inner_types(kind))[::-1]
+
+
+def _literal_values(kind: Any) -> Iterator[Any]:
+    for one in typing.get_args(kind):
+        if typing.get_origin(one) is Literal:
+            yield from _literal_values(one)
+        else:
+            yield one
+
+
+def _inner_types(kind: Any) -> Iterator[Any]:
+    """Yield the types that a type is made of: of its members, items, alternatives, and what an
+    alias or a new name stands for."""
+    yield from typing.get_args(kind)
+    for name in ("__value__", "__supertype__"):
+        if hasattr(kind, name):
+            yield getattr(kind, name)
+    origin = typing.get_origin(kind) or kind
+    if isinstance(origin, type) and hasattr(origin, "__annotations__"):
+        yield from typing.get_type_hints(origin, include_extras=True).values()
+
+
+def _alike(choices: Iterable[Any]) -> frozenset[Any]:
+    # True is 1 to a set, and two choices to JSON.
+    return frozenset((type(one), one) for one in choices)
+
+
+def _put_in_order(schema: Any, orders: Mapping[frozenset[Any], list[Any]]) -> None:
+    if isinstance(schema, list):
+        for one in cast("list[Any]", schema):
+            _put_in_order(one, orders)
+    elif isinstance(schema, dict):
+        members = cast("dict[str, Any]", schema)
+        for name, one in members.items():
+            if name == "enum" and isinstance(one, list):
+                choices = cast("list[Any]", one)
+                members[name] = orders.get(_alike(choices), choices)
+            else:
+                _put_in_order(one, orders)
 
 
 def filled(form: Any, value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET
 
+from dragoman.authoring.forms import json_schema
 from dragoman.authoring.sync_turn import SyncTurn
 from dragoman.authoring.turn import Turn
 from dragoman.engine.running.worker import Worker
@@ -114,7 +115,7 @@ class Skill:
         if kind in (None, types.NoneType, Any) or any(_mentions(kind, one) for one in _UNTYPED):
             return None
         try:
-            return _pydantic_schema(kind, "serialization") or msgspec.json.schema(kind)
+            return _pydantic_schema(kind, "serialization") or json_schema(kind)
         except (TypeError, RuntimeError):
             # A value that JSON can hold, of a type that has no schema.
             return None
@@ -381,12 +382,12 @@ def _schema(kind: Any) -> dict[str, Any]:
     if (found := _pydantic_schema(kind)) is not None:
         return found
     if kind is bytes:
-        return msgspec.json.schema(kind)
+        return json_schema(kind)
     if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
         return {}
     if options := _options(kind):
         return _with_shared_definitions({"anyOf": [_schema(option) for option in options]})
-    return msgspec.json.schema(kind)
+    return json_schema(kind)
 
 
 def _options(kind: Any) -> tuple[Any, ...]:

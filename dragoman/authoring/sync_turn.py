@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -73,7 +73,6 @@ class SyncTurn:
     authorize = _Waiting(Turn.authorize)
     choose = _Waiting(Turn.choose)
     confirm = _Waiting(Turn.confirm)
-    tool = _Waiting(Turn.tool)
     credential = _Waiting(Turn.credential)
 
     def __init__(self, turn: Turn, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,8 +109,8 @@ class SyncTurn:
         return self._turn.message
 
     @property
-    def metadata(self) -> Metadata:
-        """The metadata of the request, besides the message's own."""
+    def metadata(self) -> Mapping[str, object]:
+        """The metadata of the request, besides the message's own. A caller may send anything."""
         return self._turn.metadata
 
     @property
@@ -184,8 +183,17 @@ class SyncTurn:
         *,
         sensitive: bool = False,
         timeout: float | None = None,
-        default: Any = UNSET,
     ) -> T: ...
+    @overload
+    def fill(
+        self,
+        content: Content,
+        form: type[T],
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: D,
+    ) -> T | D: ...
     @overload
     def fill(
         self,
@@ -194,11 +202,39 @@ class SyncTurn:
         *,
         sensitive: bool = False,
         timeout: float | None = None,
-        default: Any = UNSET,
-    ) -> Any: ...
+        default: object = UNSET,
+    ) -> object: ...
     def fill(self, content: Content, form: Any, **more: Any) -> Any:
         """Have the caller fill in a form, as `Turn.fill`."""
         return self._wait(self._turn.fill, content, form, **more)
+
+    @overload
+    def tool(
+        self,
+        name: str,
+        args: object = None,
+        *,
+        schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        default: object = UNSET,
+    ) -> object: ...
+    @overload
+    def tool(
+        self, name: str, args: object = None, *, returns: type[T], timeout: float | None = None
+    ) -> T: ...
+    @overload
+    def tool(
+        self,
+        name: str,
+        args: object = None,
+        *,
+        returns: type[T],
+        timeout: float | None = None,
+        default: D,
+    ) -> T | D: ...
+    def tool(self, name: str, args: object = None, **more: Any) -> Any:
+        """Have the caller execute a tool of its own, as `Turn.tool`."""
+        return self._wait(self._turn.tool, name, args, **more)
 
     @overload
     def call(

@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, Unpack, overload
@@ -74,8 +74,8 @@ class Turn(CredentialQuestioner):
         return self._worker.message
 
     @property
-    def metadata(self) -> Metadata:
-        """The metadata of the request, besides the message's own."""
+    def metadata(self) -> Mapping[str, object]:
+        """The metadata of the request, besides the message's own. A caller may send anything."""
         return self._worker.metadata
 
     @property

@@ -148,12 +148,17 @@ class _Grammar(click.Command):
         settings = settle(
             given_options(ctx), run.environment, run.folder, defaults=self.defaults, tolerant=True
         )
-        is_full = _FULL in run.argv
+        is_full = is_help_full(ctx)
         write_help(self, ctx, formatter, settings, self.sections(ctx), is_full=is_full)
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Return its commands and what each does, by their headings."""
         return {}
+
+
+def is_help_full(ctx: click.Context) -> bool:
+    """Tell whether everything is to be explained: `--help --all`."""
+    return _FULL in ctx.ensure_object(Invocation).argv
 
 
 def _check_text(ctx: click.Context, value: Any, name: str) -> None:

@@ -5,7 +5,6 @@ file that cannot be read is mentioned and no more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,16 +26,19 @@ _EXPLAINED = {
     "task get": ("agent-card", "wait"),
     "task list": ("agent-card", "context-id"),
 }
-# More options than this are not read: a short help explains the everyday ones and names the rest.
-_MOST = 30
-# fmt: off
-_USUAL = frozenset({
-    "--exec", "--mcp", "--listen", "--host", "--port", "--quiet", "--public-url", "--store",
-    "--tls-cert", "--tls-key", "--auth", "--auth-tokens", "--keys", "--public", "--workers",
-    "--reload", "--console", "--openai", "--log-level", "--help", "--version", "--no-demo",
-    "--no-console", "--data-dir", "--open", "--name", "--token", "--tag",
-})
-# fmt: on
+# Of commands with more options than a person reads, those that a short help explains.
+_SERVING = ("--listen", "--port", "--store", "--auth", "--public", "--quiet", "--help", "--version")
+_REGISTERING = ("--name", "--tag", "--price", "--replica", "--repeatable", "--token-env")
+_REGISTERED = ("--gateway", "--admin-token", "--help", "--version")
+USUAL: Mapping[str, tuple[str, ...]] = {
+    "serve": ("--exec", "--mcp", "--workers", "--reload", *_SERVING),
+    "up": ("--data-dir", "--no-demo", *_SERVING),
+    "gateway": ("--data-dir", "--workers", *_SERVING),
+    "mcp": ("--agent-card", "--gateway", "--admin-token", *_SERVING),
+    "demo-server": ("--scenario", "--latency", *_SERVING),
+    "agents register": (*_REGISTERING, "--default", "--offline", *_REGISTERED),
+    "agents update": (*_REGISTERING, "--url", "--accept", "--paused", *_REGISTERED),
+}
 # What stands on a command line without a flag, as its usage shows it.
 _ARGUMENTS = {
     "[TEXT]": "What to say, in quotes.",
@@ -74,11 +76,11 @@ def write_help(
     subject.format_help_text(ctx, formatter)
     own: list[tuple[str, str]] = []
     shared: list[Option] = []
-    rest: list[str] = []
+    left_out = 0
     parameters = subject.get_params(ctx)
     path = ctx.command_path.partition(" ")[2]
     explained = () if is_full else _EXPLAINED.get(path, ())
-    is_long = not is_full and sum(_is_own(one) for one in parameters) > _MOST
+    usual = None if is_full else USUAL.get(path)
     for parameter in parameters:
         if isinstance(parameter, Option) and parameter.hidden:
             continue
@@ -86,19 +88,19 @@ def write_help(
             shared.append(parameter)
             if parameter.row.name in explained:
                 own.append((parameter.shown, parameter.row.help))
-        elif isinstance(parameter, Option) and is_long and _USUAL.isdisjoint(parameter.opts):
-            rest.append(parameter.opts[0])
+        elif isinstance(parameter, Option) and usual and not set(usual) & set(parameter.opts):
+            left_out += 1
         elif isinstance(parameter, Option):
-            own.append((parameter.shown, _own_help(parameter, ctx)))
+            own.append((parameter.shown, _own_help(parameter, ctx, is_short=bool(usual))))
         elif record := parameter.get_help_record(ctx):
             name, about = record
             own.append((name, about or _ARGUMENTS.get(name, "")))
     for title, rows in commands.items():
         _section(formatter, title, rows)
     _section(formatter, "Options", own)
-    if rest:
+    if left_out:
         with formatter.section("More options"):
-            _write_words(formatter, f"{', '.join(rest)}: {ctx.command_path} --help --all")
+            formatter.write_text(f"{left_out} more: {ctx.command_path} --help --all")
     if is_full:
         rows = [(one.shown, _global_help(one, settings)) for one in shared]
         _section(formatter, "Global options", rows)
@@ -110,17 +112,6 @@ def write_help(
         _section(formatter, "In force here", [(line, "") for line in in_force])
     if settings.problems:
         _section(formatter, "Not read", [("", problem) for problem in settings.problems])
-
-
-def _write_words(formatter: click.HelpFormatter, text: str) -> None:
-    """Write a paragraph whose words stay whole, hyphens in them or not."""
-    indent = " " * formatter.current_indent
-    lines = wrap(text, formatter.width - len(indent), break_on_hyphens=False)
-    formatter.write("".join(f"{indent}{line}\n" for line in lines))
-
-
-def _is_own(parameter: click.Parameter) -> bool:
-    return isinstance(parameter, Option) and parameter.row is None and not parameter.hidden
 
 
 def _section(formatter: click.HelpFormatter, title: str, rows: Iterable[tuple[str, str]]) -> None:
@@ -142,8 +133,12 @@ def _chosen(parameter: Option, settings: CommandSettings) -> str:
     return _effective(parameter.row, settings) if settings.is_set(parameter.row.name) else ""
 
 
-def _own_help(parameter: Option, ctx: click.Context) -> str:
+def _own_help(parameter: Option, ctx: click.Context, *, is_short: bool) -> str:
     about = parameter.help or ""
+    # The help of a credential also warns of the flag.
+    if is_short and "--admin-token" not in parameter.opts:
+        first, dot, _ = about.partition(". ")
+        about = first + dot.rstrip()
     default = parameter.get_default(ctx)
     is_plain = isinstance(default, str | int | float) and default is not False and default != ""
     return f"{about} [default: {default}]" if is_plain else about

@@ -214,6 +214,8 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
         case errors.CardInvalid():
             is_checked = "--validate" in run.argv
             return None if is_checked else command(run, "card", "get", "--validate")
+        case errors.InvalidRequest() if run.has_large_file:
+            return again(run, "--file", "<url>", without=("--file",))
         case errors.DeliveryUnknown():
             return _check_arrival(run)
         case errors.Unreachable() if _certificate(error, run):

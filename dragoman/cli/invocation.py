@@ -48,6 +48,8 @@ class Invocation:
         self.has_credentials = False
         # What a file that was found decides about credentials, and the user agreed to.
         self.confirmed: set[str] = set()
+        # Whether a file is sent that may be too large for the agent.
+        self.has_large_file = False
         # Whether the command is about a task, and not a message for one.
         self.is_about_task = False
 

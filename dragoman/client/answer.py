@@ -69,8 +69,8 @@ class Answer(msgspec.Struct, frozen=True):
         return next((one for one in reversed(self.task.history) if one.role is Role.AGENT), None)
 
     @property
-    def data(self) -> Any:
-        """The first structured value, or None."""
+    def data(self) -> object:
+        """The first structured value, or None. An agent may send anything: `convert` checks it."""
         return next((part.data for part in self.parts if part.data is not UNSET), None)
 
     def convert(self, kind: type[T]) -> T:

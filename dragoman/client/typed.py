@@ -3,6 +3,7 @@
 Such a module has a class for its agent, with a method for each skill; here is what the methods do.
 """
 
+import contextlib
 import hashlib
 import warnings
 from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -26,9 +27,9 @@ T = TypeVar("T")
 C = TypeVar("C", bound="TypedClient")
 # The events of a task, for code that is not async.
 Events = Iteration[Shown]
-# Characters of a skill's id that a sentence shows.
 # Differences of a card that a warning has.
 _MOST_TOLD = 10
+# Characters of a skill's id that a sentence shows.
 _SHOWN = 64
 
 
@@ -57,8 +58,38 @@ class SkillSchemas(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """A digest of both."""
-        content = msgspec.json.encode([self.arguments, self.result], order="deterministic")
+        return self._digest([self.arguments, self.result])
+
+    def has(self, fingerprint: str) -> bool:
+        """Tell whether a digest is of these schemas. Choices in another order are the same choices:
+        earlier versions sorted them."""
+        if fingerprint == self.fingerprint:
+            return True
+        try:
+            return fingerprint == self._digest(_with_sorted_choices([self.arguments, self.result]))
+        except RecursionError:
+            # A card may be nested deeper than a function calls itself.
+            return False
+
+    def _digest(self, schemas: Json) -> str:
+        content = msgspec.json.encode(schemas, order="deterministic")
         return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def _with_sorted_choices(schema: Json) -> Json:
+    if isinstance(schema, list):
+        return [_with_sorted_choices(one) for one in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    members = {
+        name: _with_sorted_choices(one) for name, one in cast("dict[str, Any]", schema).items()
+    }
+    choices = members.get("enum")
+    if isinstance(choices, list):
+        with contextlib.suppress(TypeError):
+            # Of different types: not ours to order.
+            members["enum"] = sorted(cast("list[Any]", choices))
+    return members
 
 
 def schemas_of(card: AgentCard) -> dict[str, SkillSchemas]:
@@ -81,12 +112,12 @@ def _by_skill(params: dict[str, Any], name: str) -> dict[str, Any]:
 
 def changes(card: AgentCard, known: Mapping[str, str]) -> list[str]:
     """Return how a card differs, in words, from one whose skills had these fingerprints."""
-    now = {id: one.fingerprint for id, one in schemas_of(card).items()}
+    now = schemas_of(card)
     gone = [f"it has no skill {id[:_SHOWN]!r} any more" for id in known if id not in now]
     other = [
         f"the skill {id[:_SHOWN]!r} takes or returns something else"
         for id, digest in known.items()
-        if now.get(id, digest) != digest
+        if id in now and not now[id].has(digest)
     ]
     # What breaks a call first: a warning tells the first few.
     return other + gone + [f"the skill {id[:_SHOWN]!r} is new" for id in now if id not in known]

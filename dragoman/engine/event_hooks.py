@@ -16,7 +16,13 @@ from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from dragoman.engine.running.author_code import Author, AuthorThreads, author, author_code
+from dragoman.engine.running.author_code import (
+    Author,
+    AuthorThreads,
+    author,
+    author_code,
+    author_trace,
+)
 from dragoman.errors import ConfigError
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, Principal, TaskId
@@ -282,4 +288,7 @@ def tell_failure(error: HookFailed, task_id: str, incident: str) -> None:
     """Log that a hook failed, and why."""
     cause = error.__cause__ or error
     message = "incident %s: event hook, task %s: %s"
-    logs.log_error(logger, message, incident, task_id, error, error=cause, incident=incident)
+    trace = author_trace(cause)
+    logs.log_error(
+        logger, message, incident, task_id, error, error=cause, trace=trace, incident=incident
+    )

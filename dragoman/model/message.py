@@ -8,7 +8,8 @@ from msgspec import UNSET, UnsetType
 
 from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 
-# Metadata and data parts hold any JSON that a peer sends; no code depends on its types.
+# Metadata and data parts hold any JSON that a peer sends; no code depends on its types. `Any` and
+# not `object`: authors also fill these, and a `dict[str, int]` is no `dict[str, object]`.
 Json = Any
 Metadata = dict[str, Json]
 

@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 import time
+from types import TracebackType
 from typing import Any, TextIO
 
 import msgspec
@@ -51,12 +52,18 @@ def _where(record: logging.LogRecord) -> dict[str, str]:
 
 
 def log_error(
-    logger: logging.Logger, message: str, *args: Any, error: BaseException, **facts: Any
+    logger: logging.Logger,
+    message: str,
+    *args: Any,
+    error: BaseException,
+    trace: TracebackType | None = None,
+    **facts: Any,
 ) -> None:
-    """Log an exception of author code. Some cannot be formatted: they are nested too deep, or their
-    text raises."""
+    """Log an exception of author code, with a part of its traceback if one is given. Some cannot be
+    formatted: they are nested too deep, or their text raises."""
+    shown = (type(error), error, trace or error.__traceback__)
     try:
-        logger.error(message, *args, exc_info=error, extra=facts)
+        logger.error(message, *args, exc_info=shown, extra=facts)
     except BaseException:
         logger.error(f"{message}: %s", *args, type(error).__name__, extra=facts)
 

@@ -72,7 +72,8 @@ class TenancyResult(Result, kw_only=True):
                 not self.route_differences,
             ),
             Row(
-                f"Time to answer about another's task, by no such task ({self.samples} each)",
+                "Time to answer about another's task, divided by that about no task"
+                f" ({self.samples} each)",
                 f"{found[0]:.2f} to {found[-1]:.2f} over {len(found)} medians",
                 found[0] >= FASTEST and found[-1] <= SLOWEST,
             ),

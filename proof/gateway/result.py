@@ -64,7 +64,7 @@ class GatewayResult(Result, kw_only=True):
         return [
             Row("Tasks lost by a gateway", f"{self.lost} {of}", not self.lost, self.bound),
             Row(
-                "Tasks that end otherwise than undisturbed",
+                "Tasks that end differently than without kills",
                 f"{self.differing} {of}",
                 not self.differing + self.changed,
                 self.bound,
@@ -77,7 +77,7 @@ class GatewayResult(Result, kw_only=True):
                 bound(self.captures),
             ),
             Row("Books after the run", books, not self.sum + self.holds),
-            Row("Messages an agent that works once has twice", tries, not self.doubled),
+            Row("Messages that an agent which works once got twice", tries, not self.doubled),
             Row(
                 "Steps taken again that were recorded",
                 f"{self.repeated} of {self.steps:,}",

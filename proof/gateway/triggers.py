@@ -104,9 +104,14 @@ class TriggersResult(Result, kw_only=True):
                     not found.lost and all_ > 0,
                     bound(all_),
                 ),
-                Row(f"{store}: tasks too many", f"{more} {of}", not more, bound(all_)),
                 Row(
-                    f"{store}: tasks that an agent was told twice, or that did not complete",
+                    f"{store}: more tasks than due times and posts",
+                    f"{more} {of}",
+                    not more,
+                    bound(all_),
+                ),
+                Row(
+                    f"{store}: tasks that an agent got twice, or that did not complete",
                     late,
                     not found.repeated + found.unfinished,
                     bound(all_),

@@ -91,7 +91,7 @@ class LedgerResult(Result, kw_only=True):
                 bound(self.errands),
             ),
             Row(
-                f"Credits that {self.spenders} spenders of one account had too many",
+                f"Credits that {self.spenders} spenders of one account overspent",
                 f"{self.overspend} overspent, {self.accepted} of {self.affordable} affordable "
                 "tasks accepted",
                 not self.overspend and self.accepted == self.affordable,

@@ -115,7 +115,7 @@ class GreedyResult(Result, kw_only=True):
         return [
             *(row for scene in self.scenes for row in scene.rows()),
             Row(
-                "Tasks that ended with the reason at their caller's share of the store",
+                "Tasks that ended, and said why, when their caller's share of the store was full",
                 f"{self.ended} of {self.streams}",
                 self.ended == self.streams,
             ),

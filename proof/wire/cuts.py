@@ -72,13 +72,13 @@ class CutsResult(Result, kw_only=True):
         cuts = f"in {self.cuts:,} cuts, {self.tasks:,} tasks, {self.events:,} events"
         return [
             Row(
-                "Streams with positions that show anything else after cuts",
+                "Streams with positions that differ after cuts",
                 f"{self.differing} {cuts}",
                 not self.differing,
                 self.bound,
             ),
             Row(
-                "Streams without positions that add up to anything else",
+                "Streams without positions that add up differently after cuts",
                 f"{self.folded_wrong} {cuts}",
                 not self.folded_wrong,
                 self.bound,

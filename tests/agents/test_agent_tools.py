@@ -33,7 +33,7 @@ def paint(
     place: Place,
     colour: Colour,
     layers: Annotated[int, msgspec.Meta(ge=1, description="How many.")] = 1,
-    how: Literal["brush", "roll"] | None = None,
+    how: Literal["roll", "brush"] | None = None,
 ) -> dict[str, Any]:
     """Not what the model is told."""
     return {"city": place.city, "colour": colour.value, "layers": layers, "how": how}
@@ -58,6 +58,7 @@ async def test_a_schema_is_read_from_the_types() -> None:
     assert schema["properties"]["place"] == {"$ref": "#/$defs/Place"}
     assert schema["$defs"]["Place"]["required"] == ["city"]
     assert schema["$defs"]["Colour"]["enum"] == ["red"]
+    assert schema["properties"]["how"]["anyOf"][0]["enum"] == ["roll", "brush"]
     assert schema["additionalProperties"] is False
 
 

@@ -12,6 +12,7 @@ from harness.databases import new_database
 from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
+from dragoman.authoring.forms import schema_of
 from dragoman.engine.running.questions import Questions
 from dragoman.errors import InputTimeout, RequestFailed
 from dragoman.model.message import Message, Part
@@ -148,7 +149,7 @@ async def test_a_form_is_filled_in_and_checked(house: House, form: Any) -> None:
 async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
         try:
-            found = await turn.tool("search", {"q": text})
+            found = await turn.tool("search", {"q": text}, returns=dict[str, int])
         except RequestFailed as error:
             return str(error)
         return str(found["hits"])
@@ -164,6 +165,40 @@ async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(hous
     (request,) = asked(task)
     failed = msgspec.structs.replace(message("", task=task.id), parts=request.failed("no net"))
     assert text(await house.send(failed)) == "The tool search has no answer: no net"
+
+
+@dataclasses.dataclass
+class Hits:
+    count: int
+
+
+@ONE_STORE
+async def test_the_result_of_a_tool_comes_in_the_type_that_was_wanted(house: House) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        found = await turn.tool("search", {"q": text}, returns=Hits)
+        assert isinstance(found, Hits)
+        return str(found.count + 1)
+
+    await house.start(made(work))
+    task = await house.send("cats")
+    (request,) = asked(task)
+    assert request.schema == schema_of(Hits), "the caller is told what has to fit"
+    task = await house.send(reply(task, (request, {"count": "many"})))
+    (request,) = asked(task)
+    assert request.name == "search", "what does not fit is asked for again"
+    assert text(await house.send(reply(task, (request, {"count": 3})))) == "4"
+
+
+@ONE_STORE
+async def test_a_tool_has_one_description_of_its_result(house: House) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        either: Any = turn.tool
+        with pytest.raises(TypeError, match="returns= or by schema="):
+            await either(text, returns=Hits, schema={})
+        return "refused"
+
+    await house.start(made(work))
+    assert text(await house.send("cats")) == "refused"
 
 
 @ONE_STORE

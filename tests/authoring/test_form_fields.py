@@ -1,12 +1,15 @@
 """Forms from JSON Schema: what is drawn, what is read, and what a hostile schema comes to."""
 
+import enum
 import time
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 
 from dragoman.authoring.form_fields import Field, fields, read
+from dragoman.authoring.forms import schema_of
 
 ADDRESS = {
     "type": "object",
@@ -263,3 +266,34 @@ def test_a_default_is_what_a_field_shows_and_not_what_is_read() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer", "default": 5}}}
     assert by_key(fields(schema))["value/a"].text == "5"
     assert read(schema, {"value/a": [""]}).value == {}
+
+
+class Speed(enum.Enum):
+    SLOW = "slow"
+    FAST = "fast"
+
+
+Finish = Literal["matt", "gloss"]
+
+
+@dataclass
+class Coat:
+    finish: Finish | None = None
+    speeds: Annotated[list[Speed], msgspec.Meta(max_length=2)] = field(default_factory=list[Speed])
+
+
+class Paint(msgspec.Struct):
+    size: Literal["small", "medium", "large"]
+    grade: Literal[3, 1, 2]
+    coats: list[Coat]
+
+
+def test_choices_stand_in_the_order_of_their_author() -> None:
+    schema = schema_of(Paint)
+    paint, coat = schema["$defs"]["Paint"]["properties"], schema["$defs"]["Coat"]["properties"]
+    assert paint["size"]["enum"] == ["small", "medium", "large"]
+    assert paint["grade"]["enum"] == [3, 1, 2]
+    assert coat["finish"]["anyOf"][0]["enum"] == ["matt", "gloss"]
+    assert schema["$defs"]["Speed"]["enum"] == ["slow", "fast"]
+    size = fields(schema).fields[0]
+    assert [one.label for one in size.choices] == ["small", "medium", "large"]

@@ -3,6 +3,7 @@ way a result becomes an artifact, and what happens when the code is wrong."""
 
 import asyncio
 import base64
+import json
 import logging
 import re
 import threading
@@ -16,6 +17,7 @@ from harness.serving import Site, message, serving
 from harness.waiting import within
 
 from dragoman import Agent, Message, Part, TaskFailed, TaskRejected, Turn
+from dragoman.engine.running.author_code import author_trace
 from dragoman.errors import ConfigError
 
 
@@ -483,6 +485,25 @@ async def test_code_that_breaks_fails_its_task_and_only_the_log_knows_why(
     assert found, said
     assert "secret" not in str(task)
     assert found[1] in caplog.text and "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("function", [raises, raises_later, raises_midway])
+async def test_the_traceback_of_an_incident_begins_with_the_authors_own_code(
+    function: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, "dragoman"):
+        await result(function, "x")
+    _, _, trace = caplog.text.partition("Traceback (most recent call last):\n")
+    assert trace.startswith(f'  File "{__file__}"'), trace
+
+
+def test_the_traceback_of_an_error_without_the_authors_code_is_whole() -> None:
+    with pytest.raises(ValueError) as found:
+        json.loads("{")
+    trace = found.value.__traceback__
+    assert trace is not None and author_trace(found.value) is trace
+    # Without the line of this file, as if none but libraries had called.
+    assert author_trace(found.value.with_traceback(trace.tb_next)) is trace.tb_next is not None
 
 
 async def test_an_author_may_fail_or_refuse_with_a_sentence_for_the_caller() -> None:

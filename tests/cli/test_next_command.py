@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from harness.processes import running
 
 from dragoman import errors
 from dragoman.cli.failures import Failure, explain
@@ -210,6 +211,18 @@ def test_what_was_typed_wrong_is_followed_by_what_is_right(
     ended = inside(*typed.split(), cwd=tmp_path, env={"DRAGOMAN_LISTEN": "127.0.0.1:0"})
     assert ended.returncode and fields(ended.stderr)["Hint"] == line.format(folder=tmp_path)
     check_command(fields(ended.stderr)["Hint"])
+
+
+def test_a_file_that_is_too_large_is_sent_by_its_address(tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(bytes(8 * 1024 * 1024 + 1))
+    (tmp_path / "agent.py").write_text(AGENT)
+    options = ("--listen", "127.0.0.1:0", "--store", "memory:")
+    with running("serve", "agent.py", *options, cwd=tmp_path) as server:
+        words = ("send", "-a", server.ready(), "--file", "large.bin", "look")
+        ended = inside(*words, cwd=tmp_path)
+    assert ended.returncode == 1 and "body is too large" in ended.stderr
+    hint = fields(ended.stderr)["Hint"]
+    assert hint.endswith("look --file '<url>'") and "large.bin" not in hint
 
 
 def test_a_variable_that_is_wrong_is_unset_unless_a_flag_was_typed(tmp_path: Path) -> None:

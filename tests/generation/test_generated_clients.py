@@ -18,7 +18,7 @@ from harness.processes import ROOT, run
 from harness.serving import app_of, serving
 
 from dragoman import Agent, Client, Settings, Turn
-from dragoman.client.typed import AgentChanged, Unanswered
+from dragoman.client.typed import AgentChanged, SkillSchemas, Unanswered
 from dragoman.errors import InvalidAgentResponse, InvalidParams, Unreachable
 from dragoman.generation.client_module import client_module, types_module
 from dragoman.model.card import AgentCard
@@ -336,6 +336,17 @@ async def test_a_module_says_that_its_agent_has_changed(folder: Path) -> None:
             await typed.names(["x"])
     async with module.TreeGardener(client=Client(app=app_of(gardener()))) as typed:
         assert await typed.changes() == []
+
+
+def test_choices_in_another_order_are_no_change() -> None:
+    def schemas(*choices: object) -> SkillSchemas:
+        return SkillSchemas({"properties": {"size": {"enum": list(choices)}}})
+
+    written = schemas("large", "small").fingerprint
+    assert schemas("small", "large").has(written), "as an agent had it that sorted them"
+    assert not schemas("small", "tall").has(written)
+    mixed = schemas("x", 1)
+    assert mixed.has(mixed.fingerprint) and not mixed.has(written)
 
 
 async def test_the_events_of_a_skill_say_that_its_agent_has_changed(folder: Path) -> None:

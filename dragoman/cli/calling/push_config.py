@@ -9,7 +9,9 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
+from dragoman.cli.own_options import show_table
 from dragoman.cli.redaction import HIDDEN, Redactor
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -26,6 +28,11 @@ push_config = Group(
         "delete": CommandPlace("calling.push_config:delete", "Stop posting to a receiver."),
         "listen": CommandPlace("calling.listen:listen", "Receive a task's events here."),
     },
+)
+_COLUMNS = (
+    Column("config", "id", "id"),
+    Column("url", "url"),
+    Column("authentication", "authentication"),
 )
 _CONFIG_ID = click.argument("config_id", metavar="CONFIG_ID")
 
@@ -92,6 +99,18 @@ def list_(run: Invocation, task_id: str, limit: int, page_token: str) -> None:
         if out.is_json and not session.settings.stream:
             configs = [encoded(config) for config in page.configs]
             out.json({"configs": configs, "nextPageToken": page.next_page_token})
+            return
+        if out.is_table:
+            rows = [
+                {
+                    "id": config.id,
+                    "url": Redactor().text(config.url),
+                    "authentication": config.authentication and config.authentication.scheme,
+                }
+                for config in page.configs
+            ]
+            empty = "no receiver is told of this task"
+            show_table(run, rows, page.next_page_token, _COLUMNS, empty)
             return
         for config in page.configs:
             show(out, config)

@@ -266,6 +266,7 @@ def _part(run: Invocation, one: GivenOption) -> "Part":
             path = run.folder / Path(one.value).expanduser()
             body = read_file(path, one.value)
             if len(body) > _LARGE:
+                run.has_large_file = True
                 run.out.warn(f"{one.value} has {len(body):,} bytes; --file <url> spares the way")
             return Part(raw=body, filename=path.name)
         case "data":

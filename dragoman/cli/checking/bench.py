@@ -126,7 +126,7 @@ def bench(
         load = AgentLoad(session, scenario, content)
         await load.prepare()
         if warmup:
-            await load.run(warmup, rate, concurrency)
+            await load.run(warmup, rate, concurrency, doing="warming up")
         found.append(await load.run(duration, rate, concurrency))
 
     talk(run, work, live=True)
@@ -201,7 +201,9 @@ class AgentLoad:
                 raise usage("this agent answers without tasks, so there is none to get")
             self._task_id = answer.task_id
 
-    async def run(self, seconds: float, rate: float | None, concurrency: int) -> dict[str, Any]:
+    async def run(
+        self, seconds: float, rate: float | None, concurrency: int, *, doing: str = "measuring"
+    ) -> dict[str, Any]:
         """Ask for so long; return what was measured until the last answer, in milliseconds."""
         from dragoman.testing.load import Load, Tally
 
@@ -210,7 +212,7 @@ class AgentLoad:
             taken.clear()
         load = Load(Tally, seconds=seconds, rate=rate, drain=math.inf)
         async with asyncio.TaskGroup() as group:
-            telling = group.create_task(self._tell())
+            telling = group.create_task(self._tell(doing))
             await load.run([_Caller(self, load, group) for _ in range(concurrency)])
             telling.cancel()
         passed = time.perf_counter() - load.tally.began
@@ -227,14 +229,14 @@ class AgentLoad:
             "operations": {name: _spread(taken) for name, taken in self._latencies.items()},
         }
 
-    async def _tell(self) -> None:
+    async def _tell(self, doing: str) -> None:
         while True:
             await asyncio.sleep(_SHOW if self._out.is_live else _TELL)
             done, failed = sum(map(len, self._latencies.values())), sum(self._errors.values())
             if self._out.is_live:
-                self._out.progress(f"measuring  {done:,} requests, {failed:,} failed")
+                self._out.progress(f"{doing}  {done:,} requests, {failed:,} failed")
             else:
-                self._out.note("Progress", f"{done} requests, {failed} failed")
+                self._out.note("Progress", f"{doing}: {done} requests, {failed} failed")
 
     async def ask(self, due: float) -> None:
         """Make one request that was due at this time."""

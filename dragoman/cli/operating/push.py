@@ -112,9 +112,14 @@ def list_(run: Invocation, store: StorePlace, limit: int, page_token: str) -> No
     """List receivers that wait, fail or were given up, and dead letters."""
     with budget(run):
         file = _file(run, store)
+    items, next_page = page_after([*_receivers(file), *_dead(file)], page_token, limit)
+    if run.out.is_table:
+        # A receiver's own id is two long ones: nothing else would have room beside it.
+        items = [item | {"id": item["task"]} if item["state"] != "dead" else item for item in items]
     show_page(
         run,
-        *page_after([*_receivers(file), *_dead(file)], page_token, limit),
+        items,
+        next_page,
         lambda item: run.out.fields(item, {"nextAt": "Next-Try"}, _SHOWN),
         columns=_COLUMNS,
         empty="every receiver has what it should have; there is no dead letter",
@@ -132,6 +137,8 @@ def _receivers(file: DeadLetterFile) -> list[dict[str, Any]]:
             "id": f"{one.config.task_id}/{one.config.id}",
             # A path may be a secret as well: many services have nothing else.
             "receiver": origin(one.config.url),
+            "task": one.config.task_id,
+            "config": one.config.id,
             "behind": file.last[one.number] - one.cursor,
             "tries": one.tries,
             "nextAt": instant(one.due_at),
@@ -184,7 +191,8 @@ def replay(
 ) -> None:
     """Post dead letters once more, and open receivers again that were given up.
 
-    ID is what `dragoman push list` shows: msg_... of a letter, TASK/CONFIG of a receiver.
+    ID is what `dragoman push list` shows: msg_... of a letter, TASK of the receivers of a task, or
+    TASK/CONFIG of one.
     """
     if isinstance(store, RemoteStore) and allow_private:
         raise usage("--allow-private is for posts from here; a gateway has its own setting")
@@ -195,9 +203,11 @@ def replay(
     closed = [
         one
         for one in file.pushes.values()
-        if file.state(one) == "disabled" and (everything or _id(one) in ids)
+        if file.state(one) == "disabled"
+        and (everything or _id(one) in ids or one.config.task_id in ids)
     ]
-    known = {*(letter.id for letter in letters), *map(_id, closed)}
+    known = {letter.id for letter in letters}
+    known |= {id for one in closed for id in (_id(one), one.config.task_id)}
     if unknown := [id for id in ids if id not in known]:
         raise usage(
             f"{unknown[0]}: no dead letter and no receiver that was given up", "dragoman push list"

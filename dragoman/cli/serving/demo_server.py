@@ -5,7 +5,7 @@ from typing import Any, cast, get_args
 import click
 
 from dragoman.cli.failures import usage
-from dragoman.cli.grammar import Command
+from dragoman.cli.grammar import Command, is_help_full
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 from dragoman.cli.serving.mock import offered
@@ -23,6 +23,9 @@ _AUTH = (
     "mtls",
 )
 
+# What a short help explains; the rest shows how things go wrong.
+_USUAL_WORDS = ("echo", "slow", "stream", "parts", "message", "ask", "auth", "fail,", "files")
+
 
 class _WithTables(Command):
     """Shows the words and the scenarios in its help; they are read from the script itself."""
@@ -32,16 +35,26 @@ class _WithTables(Command):
         from dragoman.testing.scripted.demo import SCENARIOS, WORDS
 
         super().format_help_text(ctx, formatter)
-
+        is_full = is_help_full(ctx)
+        words = [row for row in WORDS if is_full or row[0].split()[0] in _USUAL_WORDS]
         with formatter.section("What to say"):
-            formatter.write_dl(list(WORDS))
-        with formatter.section("Scenarios"):
-            formatter.write_dl([(name, about) for name, (about, _) in SCENARIOS.items()])
+            formatter.write_dl(words)
+            if not is_full:
+                more = len(WORDS) - len(words)
+                formatter.write_text(f"and {more} more: {ctx.command_path} --help --all")
+        if is_full:
+            with formatter.section("Scenarios"):
+                formatter.write_dl([(name, about) for name, (about, _) in SCENARIOS.items()])
 
 
 @click.command("demo-server", cls=_WithTables)
 @PLAYING
-@option("--scenario", multiple=True, metavar="<name>", help="A change, see above. Repeatable.")
+@option(
+    "--scenario",
+    multiple=True,
+    metavar="<name>",
+    help="A change, by its name; --help --all lists them. Repeatable.",
+)
 @option("--latency", default="0", metavar="<duration>", help="Wait before each answer.")
 @option("--tenant", default="", metavar="<name>", help="The tenant of the card's interfaces.")
 @option(

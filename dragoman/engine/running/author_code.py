@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Protocol, TypeVar
 
 from dragoman.errors import is_interruption
@@ -33,10 +33,23 @@ def author_place(error: BaseException) -> str:
     """Return the file and line of the author's own code that an error came from: the innermost
     line that is neither ours nor of an installed library; empty: there is none."""
     found = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith(("<", *_LIBRARIES)):
-            found = f"{frame.filename}, line {frame.lineno}"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_authors(frame):
+            found = f"{frame.f_code.co_filename}, line {line}"
     return found
+
+
+def author_trace(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error from the first line of the author's own code on, without the
+    calls of ours that led there; the whole one if no such line is in it."""
+    found = error.__traceback__
+    while found is not None and not _is_authors(found.tb_frame):
+        found = found.tb_next
+    return found if found is not None else error.__traceback__
+
+
+def _is_authors(frame: FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith(("<", *_LIBRARIES))
 
 
 class CodeExited(BaseException):

@@ -11,7 +11,7 @@ import socket
 from typing import NamedTuple, cast
 
 from dragoman.engine.log import LogIsFull
-from dragoman.engine.running.author_code import author_place
+from dragoman.engine.running.author_code import author_place, author_trace
 from dragoman.engine.task_events import CANCELED
 from dragoman.errors import CallFailed, InvalidAgentResponse, RateLimited, TaskFailed, TaskRejected
 from dragoman.model.identity import new_id
@@ -41,7 +41,10 @@ def report_incident(task_id: str, error: BaseException, sentence: str = FAILED) 
     place = author_place(error)
     where = f": {type(error).__name__} at {place}" if place else ""
     message = "incident %s: agent code, task %s%s"
-    logs.log_error(logger, message, incident, task_id, where, error=error, incident=incident)
+    trace = author_trace(error)
+    logs.log_error(
+        logger, message, incident, task_id, where, error=error, trace=trace, incident=incident
+    )
     return incident_sentence(incident, sentence)
 
 

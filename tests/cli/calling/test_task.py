@@ -129,6 +129,9 @@ async def test_receivers_are_made_shown_listed_and_removed(site: Demo, tmp_path:
     assert one["url"] == "https://example.com/hook"
     some = document(await call("task", "push-config", "list", *base, "-o", "json", cwd=tmp_path))
     assert [config["id"] for config in some["configs"]] == ["c-1"]
+    table = await call("task", "push-config", "list", *base, "-o", "table", cwd=tmp_path)
+    title, row = table.stdout.splitlines()
+    assert title.split() == ["CONFIG", "URL"] and row.split() == ["c-1", "https://example.com/hook"]
     for _ in range(2):
         gone = await call("task", "push-config", "delete", *base, "c-1", "-o", "json", cwd=tmp_path)
         assert document(gone) == {}

@@ -102,6 +102,8 @@ class Desk:
         """Start a command and leave it running; its ends are pipes."""
         return subprocess.Popen(
             [sys.executable, "-m", "dragoman", *map(str, words), "-a", self.url],
+            # Unbuffered: `communicate` after `readline` would lose what the buffer had read ahead.
+            bufsize=0,
             cwd=self.folder,
             env=self.environment(env),
             stdin=subprocess.DEVNULL,

@@ -180,7 +180,7 @@ def test_the_demo_agent_passes_conformance(desk: Desk, tmp_path: Path) -> None:
         found = desk.json("conformance", "--strict", a=url)
         assert found["summary"]["fail"] == 0 and found["agent"]["name"] == "Demo agent"
         assert child.stop() == 0
-    help = desk.run("demo-server", "--help", a="").out
+    help = desk.run("demo-server", "--help", "--all", a="").out
     assert all(name in help for name in ("--scenario", "--latency", "--tenant", "--auth"))
 
 

@@ -288,7 +288,13 @@ async def test_a_receiver_that_was_given_up_is_opened_again_beside_the_server(
         # As where only this machine reaches the server: its callers are operators.
         site.app.site.is_local = True
         where = (place, str(file) if place == "--store" else site.url)
-        assert "open again" in await run("replay", *where, line["id"])
+        table = await run("list", *where, "-o", "table")
+        assert max(map(len, table.splitlines())) <= 120
+        shown = table.splitlines()[1].split()
+        assert shown[1] == task["id"] and receiver.url.startswith(shown[2]), table
+        # By its own id, or as the table names it.
+        name = line["id"] if place == "--gateway" else shown[1]
+        assert "open again" in await run("replay", *where, name)
         await ended(receiver)
     places = [post.headers["x-dragoman-event"] for post in receiver.posts]
     assert places[1] == places[2]

@@ -1,6 +1,6 @@
 """An agent of async functions: steps, calls and questions have the types of what they return."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import assert_type
 
@@ -33,6 +33,12 @@ async def plan(trip: Trip, turn: Turn) -> str:
     assert_type(await turn.ask("When?"), Message)
     assert_type(await turn.ask("When?", timeout=1, default=None), Message | None)
     assert_type(await turn.fill("Where to?", Trip), Trip)
+    assert_type(await turn.fill("Where to?", Trip, timeout=1, default=None), Trip | None)
+    assert_type(await turn.fill("Where to?", {"type": "object"}), object)
+    assert_type(await turn.tool("map", {"of": trip.city}, returns=Trip), Trip)
+    assert_type(await turn.tool("map", returns=Trip, timeout=1, default=None), Trip | None)
+    assert_type(await turn.tool("map"), object)
+    assert_type(turn.metadata, Mapping[str, object])
     assert_type(await turn.choose("How?", ["train", "ship"]), str)
     assert_type(await turn.confirm("Book it?"), bool)
     await turn.say(f"{trip.city} it is")

@@ -22,5 +22,6 @@ async def ask() -> str:
         answer = await agent.send("Oslo")
         assert_type(answer, Answer)
         assert_type(answer.convert(Forecast), Forecast)
+        assert_type(answer.data, object)
         assert_type(await agent.get(answer.task_id), Task)
         return answer.text

@@ -1,6 +1,6 @@
 """An agent of plain functions: their turn waits, and is never awaited."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import assert_type
 
 from dragoman import Agent, Answer, Message, SyncTurn, tool
@@ -24,6 +24,11 @@ def lend(title: str, turn: SyncTurn) -> str:
     assert_type(turn.ask("For how long?"), Message)
     assert_type(turn.artifact(title, name="title"), str)
     assert_type(turn.attempt, int)
+    assert_type(turn.tool("scan", {"title": title}, returns=list[str]), list[str])
+    assert_type(turn.tool("scan", returns=int, timeout=1, default=None), int | None)
+    assert_type(turn.tool("scan"), object)
+    assert_type(turn.fill("Who?", dict[str, str], timeout=1, default=None), dict[str, str] | None)
+    assert_type(turn.metadata, Mapping[str, object])
     turn.sleep(0.1)
     return title
 

@@ -18,7 +18,9 @@ async def mistaken(turn: Turn) -> None:
     await turn.step("double", double, "2")  # type: ignore
     text: str = await turn.step("double", double, 2)  # type: ignore
     number: int = await turn.call("http://localhost:1", "hi", returns=str)  # type: ignore
-    print(text, number)
+    looked: str = await turn.tool("look")  # type: ignore
+    kind: str = turn.metadata["kind"]  # type: ignore
+    print(text, number, looked, kind)
 
 
 def mistaken_in_thread(turn: SyncTurn) -> None:
