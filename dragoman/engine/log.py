@@ -353,7 +353,7 @@ class TaskLog(msgspec.Struct, eq=False):
             if found.seq == recorded.seq:
                 if self.draft is None or self.draft.state is not event.status.state:
                     return False
-                self._unwritten[place] = Recorded(recorded.seq, event)
+                self._unwritten[place] = Recorded.of_event(recorded.seq, event)
                 self.draft.restate(event.status)
                 return True
             if not isinstance(found.event, StepRecorded):
