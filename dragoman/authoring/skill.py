@@ -77,6 +77,10 @@ class Skill:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
                 self.parameters.append(Parameter(name, kind, required, _takes(kind)))
+        # The name of its only parameter, if that takes a text: most skills are such.
+        self._text_name = ""
+        if len(self.parameters) == 1 and self.parameters[0].takes == "text":
+            self._text_name = self.parameters[0].name
         self._returns = hints.get("return")
         self.may_reply = _mentions(self._returns, Message)
         self._is_async = inspect.iscoroutinefunction(function)
@@ -120,11 +124,11 @@ class Skill:
         A data part that is an object fills the parameters by name, unless the only parameter wants
         the object itself; text, files and the message go to the parameters typed for them.
         """
-        if len(self.parameters) == 1 == len(message.parts):
-            # Most skills are a function of one text, and most messages are one text.
-            (parameter,), (part,) = self.parameters, message.parts
-            if parameter.takes == "text" and isinstance(part.text, str):
-                return {parameter.name: part.text}
+        if self._text_name and len(message.parts) == 1:
+            # Most messages are one text.
+            text = message.parts[0].text
+            if isinstance(text, str):
+                return {self._text_name: text}
         arguments: dict[str, Any] = {}
         named = self._named_arguments(message)
         files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]

@@ -198,7 +198,8 @@ def metadata(value: Value, path: str) -> Metadata:
         raise InvalidParams("must be an object", field=path)
     if value and len(encode(value)) > MAX_METADATA_BYTES:
         raise InvalidParams(f"must be at most {MAX_METADATA_BYTES} bytes", field=path)
-    return cast(Metadata, value)
+    metadata: Metadata = value
+    return metadata
 
 
 def base64_bytes(value: Value, path: str) -> bytes:

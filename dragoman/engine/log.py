@@ -310,7 +310,8 @@ class TaskLog(msgspec.Struct, eq=False):
             draft.lighten()
         if at:
             self._status_at = at
-        self.seq, self._size = seq, total
+        self.seq = seq
+        self._size = total
         if withheld:
             self._unwritten.withheld.append((seq, withheld))
             self.has_withheld = True

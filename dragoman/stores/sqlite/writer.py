@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import apsw
 import msgspec
@@ -133,6 +133,7 @@ class Writer:
         self._insert_events = partial(insert, sql["insert_events"])
         self._insert_keys = partial(insert, sql["insert_keys"])
         self._insert_snapshots = partial(insert, sql["insert_snapshots"])
+        self._add_count = partial(self._execute, sql["count"])
         self._scopes: dict[Scope, int] = {}
         # Scopes met in the present transaction, which may yet be rolled back.
         self._met: dict[Scope, int] = {}
@@ -228,8 +229,11 @@ class Writer:
         """Take what waits, up to the first chore, or until it is so much that others of the loop
         would wait for it."""
         pending = self._pending
-        if len(pending) == 1 and not callable(pending[0][0]):
-            return [cast("tuple[Write, Done]", pending.popleft())]
+        if len(pending) == 1:
+            write, done = pending[0]
+            if not callable(write):
+                pending.clear()
+                return [(write, done)]
         group: list[tuple[Write, Done]] = []
         size = 0
         while pending and len(group) < most and size < _GROUP_BYTES:
@@ -554,7 +558,7 @@ class Writer:
             record()
         for (scope, state), n in counts.items():
             if n:
-                self._execute(self._sql["count"], (scope, state, n))
+                self._add_count((scope, state, n))
         if self.orders is not None:
             self.orders.record(self._connection, writes, numbers)
         self._number, self._numbered = last_number, self._version
