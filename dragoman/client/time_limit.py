@@ -17,9 +17,10 @@ class TimeLimit:
         self._task = task
         self._cancelled_before = task.cancelling()
         self._is_over = False
-        self._timer = loop.call_later(seconds, self._end)
+        self._timer = loop.call_later(seconds, self.expire)
 
-    def _end(self) -> None:
+    def expire(self) -> None:
+        """The time is over."""
         self._is_over = True
         self._task.cancel()
 

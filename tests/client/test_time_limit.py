@@ -42,7 +42,7 @@ async def test_a_cancellation_from_elsewhere_at_the_same_moment_passes() -> None
         assert task is not None
         limit = TimeLimit(60, asyncio.get_running_loop())
         with limit:
-            limit._end()
+            limit.expire()
             task.cancel()
             await asyncio.Event().wait()
 
@@ -56,6 +56,6 @@ async def test_another_error_is_not_hidden_by_the_end_of_the_time() -> None:
     with pytest.raises(ValueError, match="own"):
         limit = TimeLimit(60, asyncio.get_running_loop())
         with limit:
-            limit._end()
+            limit.expire()
             raise ValueError("own")
     assert task.cancelling() == 0
