@@ -99,7 +99,7 @@ async def fill(store: Store, tasks: int, events: int) -> None:
     rare = creation("rare", state=TaskState.COMPLETED, at=now)
     task = opening("rare")
     task.history[0].parts[0] = Part(text="the only zebra")
-    await submit(store, replace(rare, events=[Recorded(1, task)]))
+    await submit(store, replace(rare, events=[Recorded.of_event(1, task)]))
     first = chunk("long", "the first line\n", append=False)
     await submit(store, creation("long", first, state=TaskState.WORKING, at=now))
     for begin in range(2, events - 1, _AT_ONCE):

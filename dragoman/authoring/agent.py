@@ -1,6 +1,7 @@
 """The agent: what an author writes. It is also an ASGI app, served with the settings of the
 environment unless an `App` serves it."""
 
+import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -218,21 +219,25 @@ class Agent:
             # Types of the author's may have validators of their own.
             raise CodeFailed(f"the arguments of {card.id}") from error
 
-        async def run(worker: Worker) -> Message | None:
-            if self.threads is None:
-                self.threads = AuthorThreads(32, f"dragoman-{self.name}")
-            given = arguments
-            if given is None:
-                # The message answered no question after all, and begins a turn of its own.
-                try:
-                    given = skill.arguments(worker.message)
-                except InvalidParams as error:
-                    raise TaskFailed(error.public) from None
-            turn = Turn(worker, self.threads, self.delegation)
-            return await skill.run(given, turn, worker, self.threads)
-
+        run = functools.partial(self._run, skill, arguments)
         deadline = _deadline(skill.deadline, operation.metadata)
         return Plan(run, skill.may_reply, deadline, name=card.id)
+
+    async def _run(
+        self, skill: Skill, arguments: dict[str, Any] | None, worker: Worker
+    ) -> Message | None:
+        """Have a skill work on a message. `arguments`: None if the message was to answer a
+        question."""
+        if self.threads is None:
+            self.threads = AuthorThreads(32, f"dragoman-{self.name}")
+        if arguments is None:
+            # The message answered no question after all, and begins a turn of its own.
+            try:
+                arguments = skill.arguments(worker.message)
+            except InvalidParams as error:
+                raise TaskFailed(error.public) from None
+        turn = Turn(worker, self.threads, self.delegation)
+        return await skill.run(arguments, turn, worker, self.threads)
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None

@@ -83,6 +83,10 @@ class Skill:
                 self.parameters.append(
                     Parameter(name, kind, required, _takes(kind), _options(kind))
                 )
+        # The name of its only parameter, if that takes a text: most skills are such.
+        self._text_name = ""
+        if len(self.parameters) == 1 and self.parameters[0].takes == "text":
+            self._text_name = self.parameters[0].name
         self._returns = hints.get("return")
         self.may_reply = _mentions(self._returns, Message)
         self._is_async = inspect.iscoroutinefunction(function)
@@ -127,11 +131,11 @@ class Skill:
         the object itself; text, files and the message go to the parameters typed for them. A text
         that does not fit is read as data if it is JSON: a chat can send nothing else.
         """
-        if len(self.parameters) == 1 == len(message.parts):
-            # Most skills are a function of one text, and most messages are one text.
-            (parameter,), (part,) = self.parameters, message.parts
-            if parameter.takes == "text" and isinstance(part.text, str):
-                return {parameter.name: part.text}
+        if self._text_name and len(message.parts) == 1:
+            # Most messages are one text.
+            text = message.parts[0].text
+            if isinstance(text, str):
+                return {self._text_name: text}
         try:
             return self._filled(message)
         except InvalidParams as error:

@@ -151,7 +151,7 @@ class GrpcRemote(Remote):
 
         def decode() -> Recorded:
             value, position = codec.event_values(data, self._most_values)
-            return Recorded(position, leniency.decode_event(self.dialect, value, noted))
+            return Recorded.of_event(position, leniency.decode_event(self.dialect, value, noted))
 
         return _read(decode)
 

@@ -157,7 +157,7 @@ class Remote:
                 if self._files is not None and may_hold_files(request.body):
                     await self._learn_of_files(self._files, noted, request.headers)
                 event = _read(lambda: leniency.decode_event(self.dialect, result, noted))
-                yield first_batch(Recorded(0, event), is_reset=False)
+                yield first_batch(Recorded.of_event(0, event), is_reset=False)
                 return
             is_first = True
             async for batch in self._batches(request, heard, idle or _others, noted):
@@ -234,7 +234,7 @@ class Remote:
                     if batch:
                         yield batch
                     raise
-                batch.append(Recorded(_position(one.id), event))
+                batch.append(Recorded.of_event(_position(one.id), event))
             quiet = 0 if batch else quiet + len(chunk)
             if batch:
                 yield batch

@@ -35,7 +35,7 @@ class DialectView(msgspec.Struct, frozen=True):
 
     def event(self, stored: dict[str, Any], position: int) -> Any:
         """Return an event of a stream; None: its callers do not see it."""
-        recorded = Recorded(position, body=msgspec.json.encode(stored))
+        recorded = Recorded.of_body(position, msgspec.json.encode(stored))
         if not recorded.is_public:
             return None
         return self._enveloped(self.dialect.encode_event(recorded))

@@ -194,11 +194,11 @@ def parts(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
 
 def metadata(value: Value, path: str) -> Metadata:
     """Return free-form metadata of bounded size."""
-    if type(value) is not dict:
+    if value.__class__ is not dict:
         raise InvalidParams("must be an object", field=path)
     if value and len(encode(value)) > MAX_METADATA_BYTES:
         raise InvalidParams(f"must be at most {MAX_METADATA_BYTES} bytes", field=path)
-    return cast(Metadata, value)
+    return value
 
 
 def base64_bytes(value: Value, path: str) -> bytes:

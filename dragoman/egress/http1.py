@@ -258,8 +258,8 @@ class Http1Connection(asyncio.Protocol):
         lower = name.lower().decode("latin-1")
         if lower == "transfer-encoding":
             self._is_chunked = value.strip().lower().endswith(b"chunked")
-        if lower not in self.headers:
-            self.headers[lower] = value.strip(b" \t").decode("utf-8", "surrogateescape")
+        # The first of a name counts.
+        self.headers.setdefault(lower, value.strip(b" \t").decode("utf-8", "surrogateescape"))
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None, "it speaks"

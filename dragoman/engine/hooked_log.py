@@ -89,7 +89,7 @@ class LogHooks:
                     self._forwarded_to = event.agent
                 if isinstance(event, StatusUpdate | ArtifactUpdate):
                     # Always encoded anew: a transform may have changed the event in place.
-                    changed = Recorded(recorded.seq, await self._recordable(event))
+                    changed = Recorded.of_event(recorded.seq, await self._recordable(event))
                     more = len(changed.body) - len(recorded.body)
                     batch.size += more
                     log.grow(more)

@@ -307,7 +307,10 @@ class Intake:
         """Begin a task, or at least the code that decides whether there will be one.
 
         Where other processes share the store, the code of a task waits: see `_start_recorded`."""
-        live, shares, code, caller = self._live, self._shares, self._code, call.caller
+        live = self._live
+        shares = self._shares
+        code = self._code
+        caller = call.caller
         live.make_room(scope)
         plan = code.plan(operation, caller=caller)
         if code.is_scoped:

@@ -104,9 +104,9 @@ class Draft:
         self.state = task.status.state
         self._status = task.status
         self._history = list(task.history)
-        self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {
-            artifact.artifact_id: (artifact, list(artifact.parts)) for artifact in task.artifacts
-        }
+        self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {}
+        for artifact in task.artifacts:
+            self._artifacts[artifact.artifact_id] = artifact, list(artifact.parts)
         # Whether the contents are gone; the store still has them.
         self.is_light = False
 

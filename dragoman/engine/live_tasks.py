@@ -192,23 +192,7 @@ class LiveTasks:
     def start(self, worker: Worker) -> None:
         """Start a worker; let go of it when its task rests and everything is written."""
         log = worker.log
-
-        def retire() -> None:
-            if not (log.failure or log.is_held or log.is_idle):
-                return
-            if worker.is_running:
-                if log.failure is not None:
-                    # Nothing it does can be recorded; its end calls this again.
-                    worker.dismiss()
-                return
-            if self.on_retired is not None:
-                self.on_retired(log)
-            self.forget(worker)
-            # Otherwise each task leaves a cycle behind that only the garbage collector finds, which
-            # stops the loop while it looks.
-            log.on_idle = worker.on_end = log.on_refused = None
-
-        log.on_idle = worker.on_end = retire
+        log.on_idle = worker.on_end = functools.partial(self._retire, worker, log)
         if log.transform is not None:
             log.on_refused = functools.partial(worker.end, TaskState.FAILED)
         if worker.is_suspect:
@@ -217,13 +201,32 @@ class LiveTasks:
             worker.gate = self.isolation.enter
         worker.start()
 
+    def _retire(self, worker: Worker, log: TaskLog) -> None:
+        """Let go of a worker, if its code has ended and everything is written."""
+        if not (log.failure or log.is_held or log.is_idle):
+            return
+        if worker.is_running:
+            if log.failure is not None:
+                # Nothing it does can be recorded; its end calls this again.
+                worker.dismiss()
+            return
+        if self.on_retired is not None:
+            self.on_retired(log)
+        self.forget(worker)
+        # Otherwise each task leaves a cycle behind that only the garbage collector finds, which
+        # stops the loop while it looks.
+        log.on_idle = worker.on_end = log.on_refused = None
+
     def forget(self, worker: Worker) -> None:
         """Let go of a worker and, unless a successor has it, of its log."""
         log = worker.log
         key = log.key
-        if self._workers.get(key, worker) is worker:
-            if self._workers.pop(key, None) is not None and log.scope.owner:
+        present = self._workers.get(key)
+        if present is worker:
+            del self._workers[key]
+            if log.scope.owner:
                 self._leave(log.scope.principal)
+        if present is worker or present is None:
             self.drop(log)
         if log.is_held:
             # There is no task after all: fail callers that wait for its first write.

@@ -130,17 +130,20 @@ class LogLimits:
 STORE_IS_FULL = "The tasks of this caller have reached their share of the store."
 
 
-class LogBatch(msgspec.Struct):
+class LogBatch(msgspec.Struct, eq=False):
     """What one write carries."""
 
-    events: list[Recorded]
-    size: int
-    keys: list[bytes]
-    notes: list[int]
-    withheld: list[tuple[int, bytes]]
-    order: Order | None
+    events: list[Recorded] = []
+    size: int = 0
+    # Idempotency keys of its messages, and notes that became its events.
+    keys: list[bytes] = []
+    notes: list[int] = []
+    # Secrets that are stored beside its events.
+    withheld: list[tuple[int, bytes]] = []
+    # What it says to the ledger.
+    order: Order | None = None
     # When a sweep has to look at the task; None: as before.
-    alarm: int | None
+    alarm: int | None = None
 
 
 class LogIsFull(Exception):
@@ -183,8 +186,6 @@ class TaskLog(msgspec.Struct, eq=False):
     # What the first write carries besides its events.
     pushes: Sequence[PushConfig] = ()
     deadline: int = 0
-    # Whether the next write sets the time of the next sweep of this task.
-    _has_alarm: bool = False
     # What the next write says to the ledger.
     order: Order | None = None
     _next_fence: int = 0
@@ -207,11 +208,8 @@ class TaskLog(msgspec.Struct, eq=False):
     on_refused: Callable[[str], None] | None = None
     # Set when the engine has let go of it; its recent events may still be read.
     is_retired: bool = False
-    _unwritten: list[Recorded] = []
-    _keys: list[bytes] = []
-    _notes: list[int] = []
-    # Secrets that the next write stores beside its events.
-    _withheld: list[tuple[int, bytes]] = []
+    # What the next write carries.
+    _unwritten: LogBatch = msgspec.field(default_factory=LogBatch)
     _tail: deque[Recorded] = msgspec.field(default_factory=deque[Recorded])
     _resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
     _durable: list[tuple[int, asyncio.Future[None]]] = []
@@ -272,7 +270,7 @@ class TaskLog(msgspec.Struct, eq=False):
     @property
     def is_idle(self) -> bool:
         """Whether everything that happened is durable."""
-        return not self._unwritten and not self._is_writing
+        return not self._is_writing and not self._unwritten.events
 
     @property
     def is_over(self) -> bool:
@@ -312,12 +310,13 @@ class TaskLog(msgspec.Struct, eq=False):
             draft.lighten()
         if at:
             self._status_at = at
-        self.seq, self._size = seq, total
+        self.seq = seq
+        self._size = total
         if withheld:
-            self._withheld.append((seq, withheld))
+            self._unwritten.withheld.append((seq, withheld))
             self.has_withheld = True
         recorded = Recorded(seq, event, body)
-        self._unwritten.append(recorded)
+        self._unwritten.events.append(recorded)
         if not (self._is_scheduled or self.is_held):
             self._write_soon()
         return recorded
@@ -331,29 +330,31 @@ class TaskLog(msgspec.Struct, eq=False):
     def withhold(self, seq: int, body: bytes) -> None:
         """Replace what is withheld beside an earlier event; empty: forget it. Call it before the
         event that is the reason, so that both are one write."""
-        self._withheld.append((seq, body))
+        self._unwritten.withheld.append((seq, body))
 
     def amend_last(self, recorded: Recorded, event: Event) -> bool:
         """Replace the latest event by one that says a little more, unless it is being written. The
         state is the same after both."""
         if self.failure is not None:
             raise self.failure
-        if not self._unwritten or self._unwritten[-1] is not recorded:
+        events = self._unwritten.events
+        if not events or events[-1] is not recorded:
             return False
         amended = Recorded(recorded.seq, event, encode_event(event))
-        self._unwritten[-1] = amended
+        events[-1] = amended
         self._size += len(amended.body) - len(recorded.body)
         return True
 
     def restate(self, recorded: Recorded, event: StatusUpdate) -> bool:
         """Replace a status by one of the same state, unless it is being written or something but
         steps followed."""
-        for place in range(len(self._unwritten) - 1, -1, -1):
-            found = self._unwritten[place]
+        events = self._unwritten.events
+        for place in range(len(events) - 1, -1, -1):
+            found = events[place]
             if found.seq == recorded.seq:
                 if self.draft is None or self.draft.state is not event.status.state:
                     return False
-                self._unwritten[place] = Recorded(recorded.seq, event)
+                events[place] = Recorded.of_event(recorded.seq, event)
                 self.draft.restate(event.status)
                 return True
             if not isinstance(found.event, StepRecorded):
@@ -363,16 +364,15 @@ class TaskLog(msgspec.Struct, eq=False):
     def set_alarm(self, at: int) -> None:
         """Have a sweep look at the task at a time, in milliseconds, even if no process runs it
         until then; 0: never. Stored with the next write."""
-        self.deadline = at
-        self._has_alarm = True
+        self.deadline = self._unwritten.alarm = at
 
     def use_key(self, key: bytes) -> None:
         """Let the next write carry an idempotency key; call it before the event it goes with."""
-        self._keys.append(key)
+        self._unwritten.keys.append(key)
 
     def use_note(self, number: int) -> None:
         """Let the next write delete a note; call it before the event it became."""
-        self._notes.append(number)
+        self._unwritten.notes.append(number)
 
     def take_over(self) -> None:
         """Raise the fence with the next write, so that an earlier worker's writes are refused."""
@@ -389,7 +389,7 @@ class TaskLog(msgspec.Struct, eq=False):
     @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
-        events = len(self._unwritten)
+        events = len(self._unwritten.events)
         if events >= _MAX_UNTRANSFORMED and self.transform is not None:
             return True
         if self.account.is_narrow:
@@ -449,7 +449,7 @@ class TaskLog(msgspec.Struct, eq=False):
 
     def _write(self) -> None:
         self._is_scheduled = False
-        if self._is_writing or self.is_held or not self._unwritten or self.draft is None:
+        if self._is_writing or self.is_held or not self._unwritten.events:
             return
         if self.failure is not None:
             # Given up: another write would take the task back from its next holder.
@@ -464,26 +464,17 @@ class TaskLog(msgspec.Struct, eq=False):
 
     def _take(self) -> LogBatch:
         """Return what the next write carries."""
-        events, size = self._unwritten, self._size - self._taken_bytes
-        self._unwritten, self._taken_bytes = [], self._size
+        batch, self._unwritten = self._unwritten, LogBatch()
+        batch.size, self._taken_bytes = self._size - self._taken_bytes, self._size
+        batch.order, self.order = self.order, None
         if self.transform is not None and self._position is None:
             # Creating the task waits for no transform: what comes after it is another write.
+            events = batch.events
             count = next((i for i, one in enumerate(events) if i and one.is_public), len(events))
-            events, self._unwritten = events[:count], events[count:]
-            left = sum(len(recorded.body) for recorded in self._unwritten)
+            batch.events, self._unwritten.events = events[:count], events[count:]
+            left = sum(len(recorded.body) for recorded in self._unwritten.events)
             self._taken_bytes -= left
-            size -= left
-        batch = LogBatch(
-            events,
-            size,
-            self._keys,
-            self._notes,
-            self._withheld,
-            self.order,
-            self.deadline if self._has_alarm else None,
-        )
-        self._keys, self._notes, self._withheld, self.order = [], [], [], None
-        self._has_alarm = False
+            batch.size -= left
         return batch
 
     def submit(self, batch: LogBatch, transformed: Draft | None = None) -> None:
@@ -568,7 +559,7 @@ class TaskLog(msgspec.Struct, eq=False):
         if self._durable:
             self._tell_durable()
         self._bell.ring(self.task_id)
-        if self._unwritten:
+        if self._unwritten.events:
             self._write()
         elif self.on_idle is not None:
             self.on_idle()

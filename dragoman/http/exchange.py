@@ -178,7 +178,8 @@ class Exchange(msgspec.Struct, eq=False):
             return None
         if self.disconnected or self.response_complete:
             return None
-        self._has_news, self.body = False, b""
+        self._has_news = False
+        self.body = b""
         return body
 
     async def receive(self) -> dict[str, Any]:

@@ -171,8 +171,10 @@ class HttpRequest(msgspec.Struct, eq=False):
         come."""
         assert self._answer_known is not None, "its head was kept"
         other = self.__copy__()
-        other._exchange, other.state = exchange, exchange.state
-        other.receive, other.send = exchange.receive, exchange.send
+        other._exchange = exchange
+        other.state = exchange.state
+        other.receive = exchange.receive
+        other.send = exchange.send
         other.watched = RequestObservation()
         return self._answer_known(other)
 
@@ -211,9 +213,9 @@ class HttpRequest(msgspec.Struct, eq=False):
         """Return the whole body if all of it has come, none was read, and it has no more bytes
         than this; None: receive it."""
         exchange = self._exchange
-        body = None if exchange is None else exchange.take_body(most)
-        if body is not None:
-            self.size = len(body)
+        if exchange is None or (body := exchange.take_body(most)) is None:
+            return None
+        self.size = len(body)
         return body
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:

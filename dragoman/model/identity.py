@@ -23,6 +23,10 @@ _YEAR_10000 = 253_402_300_800_000
 is_id = re.compile(rf"[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z").match
 
 
+# A UUIDv7 by the parts of its time and its random end. Not an f-string, which takes twice as long.
+_FORM = "%08x-%04x-7%03x-%s"
+
+
 class _Source:
     """Time in steps of 1/4096 millisecond that never repeats, and random ends of ids, made by the
     page."""
@@ -59,7 +63,7 @@ def new_id() -> str:
         step = source.last + 1
     source.last = step
     end = (source.ends or source.fill()).pop()
-    return f"{step >> 28:08x}-{step >> 12 & 0xFFFF:04x}-7{step & 0xFFF:03x}-{end}"
+    return _FORM % (step >> 28, step >> 12 & 0xFFFF, step & 0xFFF, end)
 
 
 def made_at(id: str) -> int | None:

@@ -93,8 +93,8 @@ _MISSING: Any = None
 class Recorded(msgspec.Struct, eq=False, gc=False):
     """An event at its position in the log: as a value, as bytes, and encoded for readers.
 
-    It is made from the value, the bytes or both. A form that is missing is made when it is first
-    read, and then shared by every reader.
+    It is made from both forms, or by `of_event` or `of_body` from one. A form that is missing is
+    made when it is first read, and then shared by every reader.
     """
 
     # A struct would print its fields, and with them messages.
@@ -102,16 +102,24 @@ class Recorded(msgspec.Struct, eq=False, gc=False):
 
     seq: int
     # As a value, and as it is stored.
-    event: Event = _MISSING
-    body: bytes = _MISSING
+    event: Event
+    body: bytes
     # None: it is encoded for no reader yet. Most are chunks, which are encoded without it.
     _shapes: dict[str, bytes] | None = None
 
-    def __post_init__(self) -> None:
-        if self.event is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
-            del self.event
-        if self.body is None:  # pyright: ignore[reportUnnecessaryComparison]  # `_MISSING`
-            del self.body
+    @classmethod
+    def of_event(cls, seq: int, event: Event) -> "Recorded":
+        """Return an event that is not encoded yet."""
+        recorded = cls(seq, event, _MISSING)
+        del recorded.body
+        return recorded
+
+    @classmethod
+    def of_body(cls, seq: int, body: bytes) -> "Recorded":
+        """Return an event that is not decoded yet."""
+        recorded = cls(seq, _MISSING, body)
+        del recorded.event
+        return recorded
 
     def __getattr__(self, name: str) -> Any:
         """Make the form that is missing; forms that are there are read without this call."""

@@ -66,7 +66,9 @@ class RequestObservation:
 
     def is_for(self, operation: str, version: str, agent: str, task_id: str) -> None:
         """Note the decoded operation. The task is of interest only to a trace."""
-        self.operation, self.version, self.agent = operation, version, agent
+        self.operation = operation
+        self.version = version
+        self.agent = agent
         if self.span is not None:
             self.span.rename(operation)
             self.span.set(

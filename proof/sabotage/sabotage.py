@@ -389,7 +389,7 @@ async def _begun(store: SQLiteStore) -> TaskRow:
     """Write the first event of a task and return its row."""
     task = Task(TaskId(new_id()), ContextId(new_id()), TaskStatus(TaskState.SUBMITTED))
     standing = TaskPosition(TaskState.SUBMITTED, 1, 1)
-    events = [Recorded(1, task)]
+    events = [Recorded.of_event(1, task)]
     await _written(store, Create(_SCOPE, task.id, task.context_id, [], events, standing, None))
     head = await store.head(_SCOPE, task.id)
     assert head is not None, "the task was written"
@@ -400,7 +400,7 @@ def _append(head: TaskRow) -> Append:
     """Return the next event of a task, under the fence its row has."""
     event: Event = ArtifactUpdate(head.task_id, head.context_id, Artifact("a", [Part(text="late")]))
     after = TaskPosition(TaskState.WORKING, 1, 2)
-    events = [Recorded(2, event)]
+    events = [Recorded.of_event(2, event)]
     fence = head.fence
     return Append(head.number, _SCOPE, head.standing, fence, fence, [], events, after, None)
 

@@ -200,7 +200,7 @@ async def begin(
         id,
         context,
         [],
-        [Recorded(seq, event) for seq, event in enumerate(log, 1)],
+        [Recorded.of_event(seq, event) for seq, event in enumerate(log, 1)],
         standing,
         None,
         [msgspec.structs.replace(config, task_id=id) for config in configs],

@@ -202,7 +202,7 @@ def wire(asked: Asked, event: Event) -> bytes:
     spoken = dialect(asked)
     if isinstance(event, Task):
         return spoken.encode_opening(TaskReply(TaskReading(0, event)))
-    return spoken.encode_event(Recorded(0, event))
+    return spoken.encode_event(Recorded.of_event(0, event))
 
 
 def enveloped(asked: Asked, value: bytes) -> bytes:

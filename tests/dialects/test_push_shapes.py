@@ -314,7 +314,7 @@ def test_what_is_masked_is_not_emitted(dialect: Dialect) -> None:
 
 
 def recorded_both_ways(event: Event) -> list[Recorded]:
-    return [Recorded(3, event=event), Recorded(3, body=encode_event(event))]
+    return [Recorded.of_event(3, event), Recorded.of_body(3, encode_event(event))]
 
 
 @ALL

@@ -222,7 +222,7 @@ def posted_in(version: str, model: Any) -> Any:
 @PATIENT
 @given(happened=event)
 def test_events_come_back_as_they_were(dialect: Dialect, happened: Any) -> None:
-    body = dialect.encode_event(Recorded(1, event=happened))
+    body = dialect.encode_event(Recorded.of_event(1, happened))
     assert dialect.decode_event(msgspec.json.decode(body)) == kept(dialect, happened)
 
 
@@ -299,7 +299,7 @@ def test_the_record_keeps_everything(happened: Any) -> None:
 @PATIENT
 @given(happened=event)
 def test_a_peer_of_1_0_never_sees_an_unknown_field(happened: Any) -> None:
-    value = msgspec.json.decode(V1_0.encode_event(Recorded(1, event=happened)))
+    value = msgspec.json.decode(V1_0.encode_event(Recorded.of_event(1, happened)))
     assert V1_0.decode_event(value) == without_extra(V1_0.decode_event(value))
 
 
@@ -307,6 +307,8 @@ def test_a_peer_of_1_0_never_sees_an_unknown_field(happened: Any) -> None:
 @given(happened=event)
 def test_one_generation_hands_over_to_the_other_without_loss(happened: Any) -> None:
     happened = without_extra(happened)
-    older = V0_3.decode_event(msgspec.json.decode(V0_3.encode_event(Recorded(1, happened))))
-    newer = V1_0.decode_event(msgspec.json.decode(V1_0.encode_event(Recorded(1, older))))
+    older = V0_3.decode_event(
+        msgspec.json.decode(V0_3.encode_event(Recorded.of_event(1, happened)))
+    )
+    newer = V1_0.decode_event(msgspec.json.decode(V1_0.encode_event(Recorded.of_event(1, older))))
     assert newer == happened

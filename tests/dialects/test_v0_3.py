@@ -46,7 +46,7 @@ def refused_field(dialect: Dialect, method: str, params: Any) -> str:
 
 
 def event(dialect: Dialect, happened: Any) -> Any:
-    return msgspec.json.decode(dialect.encode_event(Recorded(1, event=happened)))
+    return msgspec.json.decode(dialect.encode_event(Recorded.of_event(1, happened)))
 
 
 def said(message: Message) -> Task:
@@ -393,7 +393,7 @@ def test_entries_of_the_log_that_no_stream_shows_are_not_encoded(dialect: Dialec
 
 
 def test_an_event_is_encoded_once(dialect: Dialect) -> None:
-    recorded = Recorded(1, event=said(Message(MessageId("m"), Role.USER, [Part(text="x")])))
+    recorded = Recorded.of_event(1, said(Message(MessageId("m"), Role.USER, [Part(text="x")])))
     assert dialect.encode_event(recorded) is dialect.encode_event(recorded)
     assert recorded.shapes.keys() == {"0.3"}
 
@@ -477,7 +477,7 @@ def test_what_came_in_0_x_goes_out_to_1_0_without_a_trace_of_it(dialect: Dialect
             "x": 1,
         }
     )
-    assert msgspec.json.decode(V1_0.encode_event(Recorded(1, event=task))) == {
+    assert msgspec.json.decode(V1_0.encode_event(Recorded.of_event(1, task))) == {
         "task": {
             "id": "t",
             "contextId": "c",

@@ -65,7 +65,7 @@ CONFIG = PushConfig(
 
 
 def encoded(event: Event) -> Any:
-    return json.loads(V0_3_PROTO.encode_event(Recorded(0, event)))
+    return json.loads(V0_3_PROTO.encode_event(Recorded.of_event(0, event)))
 
 
 def send(**params: Any) -> Any:
@@ -85,7 +85,9 @@ def names(value: Any) -> set[str]:
 @pytest.mark.parametrize("dialect", [V0_3_PROTO, V0_3_PROTO_TEXT])
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_event_survives_the_way_out_and_back(event: Event, dialect: Any) -> None:
-    assert dialect.decode_event(json.loads(dialect.encode_event(Recorded(0, event)))) == event
+    assert (
+        dialect.decode_event(json.loads(dialect.encode_event(Recorded.of_event(0, event)))) == event
+    )
 
 
 def test_a_task_is_spelled_as_the_proto_has_it() -> None:
@@ -207,12 +209,14 @@ def test_bytes_that_are_base64_once_more_are_decoded_once_more() -> None:
 
 
 def test_peers_that_read_text_for_bytes_get_text() -> None:
-    part = json.loads(V0_3_PROTO_TEXT.encode_event(Recorded(0, MESSAGE)))["message"]["content"][3]
+    part = json.loads(V0_3_PROTO_TEXT.encode_event(Recorded.of_event(0, MESSAGE)))["message"][
+        "content"
+    ][3]
     assert base64.b64decode(part["file"]["fileWithBytes"]) == base64.b64encode(PNG)
 
 
 def test_streams_of_both_kinds_do_not_share_an_event() -> None:
-    recorded = Recorded(0, MESSAGE)
+    recorded = Recorded.of_event(0, MESSAGE)
     shapes = [d.encode_event(recorded) for d in (V0_3_PROTO, V0_3_PROTO_TEXT, V0_3, V1_0)]
     assert len(set(shapes)) == 4
 
@@ -378,7 +382,7 @@ def test_what_0_3_cannot_say_is_refused() -> None:
 @pytest.mark.requirement("V-13")
 def test_replies_are_read_wrapped_and_bare() -> None:
     sent = ops.SendMessage(message=MESSAGE)
-    core = json.loads(V0_3.encode_event(Recorded(0, TASK)))
+    core = json.loads(V0_3.encode_event(Recorded.of_event(0, TASK)))
     for value in (encoded(TASK), encoded(TASK)["task"], core, {"task": core}):
         for operation in (sent, ops.GetTask(task_id=TaskId("t"))):
             reply = V0_3_PROTO.decode_reply(operation, value)
@@ -403,7 +407,7 @@ def test_replies_are_read_wrapped_and_bare() -> None:
 
 def test_events_are_read_raw_too() -> None:
     for event in EVENTS:
-        raw = json.loads(V0_3.encode_event(Recorded(0, event)))
+        raw = json.loads(V0_3.encode_event(Recorded.of_event(0, event)))
         bare = {name: item for name, item in raw.items() if name != "kind"}
         assert V0_3_PROTO.decode_event(raw) == event
         assert V0_3_PROTO.decode_event(bare) == event
@@ -443,8 +447,10 @@ def test_tasks_are_listed_without_pages() -> None:
 
 
 def test_posts_are_those_of_0_3() -> None:
-    assert V0_3_PROTO.encode_push(Recorded(0, TASK), None) == V0_3.encode_event(Recorded(0, TASK))
-    status = Recorded(1, STATUS)
+    assert V0_3_PROTO.encode_push(Recorded.of_event(0, TASK), None) == V0_3.encode_event(
+        Recorded.of_event(0, TASK)
+    )
+    status = Recorded.of_event(1, STATUS)
     assert V0_3_PROTO.encode_push(status, TASK) == V0_3.encode_push(status, TASK)
 
 

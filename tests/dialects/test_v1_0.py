@@ -160,14 +160,14 @@ def test_only_answers_to_a_send_are_wrapped() -> None:
 
 def test_an_event_without_unknown_fields_goes_out_as_it_was_recorded() -> None:
     update = StatusUpdate(TaskId("t"), ContextId("c"), TaskStatus(TaskState.WORKING))
-    recorded = Recorded(1, event=update)
+    recorded = Recorded.of_event(1, update)
     assert V1_0.encode_event(recorded) is recorded.body
     assert recorded.shapes == {}
 
 
 def test_an_event_with_unknown_fields_is_cleaned_once() -> None:
     message = Message(MessageId("m"), Role.USER, [Part(text="x", extra={"y": 1})])
-    recorded = Recorded(1, event=message)
+    recorded = Recorded.of_event(1, message)
     cleaned = V1_0.encode_event(recorded)
     assert V1_0.encode_event(recorded) is cleaned
     assert msgspec.json.decode(cleaned) == {

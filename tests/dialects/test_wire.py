@@ -135,7 +135,7 @@ def encode(golden: Golden, version: str, model: Model) -> tuple[str, Any]:
             reply = DIALECTS[golden.version].decode_reply(operation, golden.value)
             return "", msgspec.json.decode(dialect.encode_reply(operation, reply))
         case "event":
-            return "", msgspec.json.decode(dialect.encode_event(Recorded(1, event=model)))
+            return "", msgspec.json.decode(dialect.encode_event(Recorded.of_event(1, model)))
         case _:
             return "", CARDS[version](model)
 
@@ -348,5 +348,5 @@ def test_every_loss_in_the_table_is_real(loss: Loss) -> None:
 
 @pytest.mark.parametrize("golden", [item for item in GOLDENS if item.what == "event"], ids=str)
 def test_an_event_of_0_x_is_encoded_once_for_all_its_readers(golden: Golden) -> None:
-    recorded = Recorded(1, event=decode(golden, golden.version, golden.value))
+    recorded = Recorded.of_event(1, decode(golden, golden.version, golden.value))
     assert V0_3.encode_event(recorded) is V0_2.encode_event(recorded)

@@ -114,7 +114,7 @@ async def test_what_is_being_written_when_a_process_stops_does_not_make_it_look_
     log = next(iter(house.engine._live._logs.values()))
     go_on.set()
     # One write is under way, and more waits behind it.
-    await eventually(lambda: log._is_writing and log._unwritten)
+    await eventually(lambda: log._is_writing and log._unwritten.events)
     await house.stop()
     await house.start(agent)
     await eventually(lambda: len(runs) == 2)

@@ -16,7 +16,7 @@ def said(*pieces: tuple[str, bool]) -> str:
     for number, (text, append) in enumerate(pieces):
         artifact = Artifact(artifact_id="a", parts=[Part(text=text)])
         event = ArtifactUpdate(TaskId("t"), ContextId("c"), artifact, append=append)
-        answer.take([Recorded(number + 1, event)])
+        answer.take([Recorded.of_event(number + 1, event)])
     return answer.text
 
 

@@ -122,7 +122,7 @@ def _as_status(opening: Opening) -> list[Recorded]:
     """Return what a stream opens with as the status alone, for readers who come back."""
     task = opening.reply.reading.task
     event = StatusUpdate(task.id, task.context_id, task.status)
-    return [Recorded(opening.reply.reading.seq, event)]
+    return [Recorded.of_event(opening.reply.reading.seq, event)]
 
 
 def _trace(headers: Sequence[tuple[bytes, bytes]]) -> Metadata:
@@ -147,6 +147,6 @@ def _with_trace_of(recorded: Recorded, trace: Metadata) -> Recorded:
         return recorded
     event = recorded.event
     assert isinstance(event, StatusUpdate), "a status event"
-    return Recorded(
+    return Recorded.of_event(
         recorded.seq, msgspec.structs.replace(event, metadata={**event.metadata, **trace})
     )

@@ -767,14 +767,16 @@ class Worker:
         if self._run is not None:
             # A reference cycle, which only the garbage collector would find.
             self._run.owner = None
-        if run.cancelled() and self._is_cut_short():
+        was_cancelled = run.cancelled()
+        if was_cancelled and self._is_cut_short():
             # Most often the loop ends. If it goes on, the author's code cancelled the run.
             asyncio.get_running_loop().call_later(LOOP_ENDS_WITHIN, self._end_cut_short)
             return
-        if run.cancelled() and self.is_cancelled:
-            # Cancelled before its first slice: the code's own border was never entered.
-            self._finish(TaskState.CANCELED, CANCELED)
-        elif not run.cancelled() and (error := run.exception()) is not None:
+        if was_cancelled:
+            if self.is_cancelled:
+                # Cancelled before its first slice: the code's own border was never entered.
+                self._finish(TaskState.CANCELED, CANCELED)
+        elif (error := run.exception()) is not None:
             # The border itself broke: the task ends all the same.
             self._incident(FAILED, error)
         self._leave()

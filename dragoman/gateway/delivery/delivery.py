@@ -19,6 +19,7 @@ from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.streams.life_signs import LifeSigns, NoSignOfLife
 from dragoman.client.streams.lost_messages import find_task
 from dragoman.client.streams.stream import Polling, Stream
+from dragoman.client.time_limit import TimeLimit
 from dragoman.egress.targets import read_target
 from dragoman.egress.tunnels import is_joined
 from dragoman.engine.running.worker import TaskWaits, Worker
@@ -102,7 +103,7 @@ class Delivery:
             # The caller waits for the answer, and no money is held: the task is written once,
             # together with its answer, if that comes within a moment.
             log.is_held = True
-            releasing = asyncio.get_running_loop().call_later(_HOLD_BACK, log.release)
+            releasing = log.loop.call_later(_HOLD_BACK, log.release)
         else:
             # Nothing is sent before the task, and the money held for it, are on disk.
             await log.durable(log.seq)
@@ -327,7 +328,7 @@ class Delivery:
         operation = self._operation(connection, agent, wait=True)
         self._relay.is_uncertain = True
         try:
-            async with asyncio.timeout(_QUICK):
+            with TimeLimit(_QUICK, self._worker.log.loop):
                 reply = await connection.answer(operation, self._relay.note_leniency)
         except TimeoutError:
             return

@@ -184,7 +184,7 @@ def _frames(batch: Batch, dialect: Dialect, frame: Frame) -> bytes:
         opening = dialect.encode_opening(batch.reply)
         return sse.frame(before + opening + after, batch.reply.reading.seq)
     if isinstance(batch, Message):
-        return sse.frame(before + dialect.encode_event(Recorded(0, batch)) + after)
+        return sse.frame(before + dialect.encode_event(Recorded.of_event(0, batch)) + after)
     return b"".join(
         [
             b"id: %d\ndata: %b%b%b\n\n"

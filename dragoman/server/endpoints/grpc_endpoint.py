@@ -142,7 +142,7 @@ class GrpcWriter:
         if isinstance(batch, Opening):
             raise AssertionError("a stream has one opening, and it comes first")
         if isinstance(batch, Message):
-            return await self._write(self._codec.encode_event(Recorded(0, batch)), 0)
+            return await self._write(self._codec.encode_event(Recorded.of_event(0, batch)), 0)
         messages = self._encoder.encode(batch)
         if self._has_positions:
             messages = [

@@ -59,7 +59,7 @@ class Responder:
         if version != "1.0":
             patience = self._settings.max_block_seconds
             names_tasks = names_tasks or self._settings.client_task_ids
-        elif type(operation) is ops.SubscribeToTask:
+        elif operation.streams and type(operation) is ops.SubscribeToTask:
             closes_on_input = False
         return Call(
             operation,

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import apsw
 import msgspec
@@ -116,7 +116,6 @@ class Writer:
     def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
         self._connection = connection
         self._execute = executor(connection)
-        self._insert = inserter(connection)
         # What a group may have to take back is kept in memory, not in a file of its own.
         self._execute("PRAGMA temp_store = memory")
         # New keys go anywhere in their index, whose pages would be read again for each. No more,
@@ -128,7 +127,13 @@ class Writer:
         # The holder of what is written.
         self._worker = worker
         self.orders: TaskOrderWrites | None = None
-        self._sql = queries()
+        self._sql = sql = queries()
+        insert = inserter(connection)
+        self._insert_tasks = partial(insert, sql["insert_tasks"])
+        self._insert_events = partial(insert, sql["insert_events"])
+        self._insert_keys = partial(insert, sql["insert_keys"])
+        self._insert_snapshots = partial(insert, sql["insert_snapshots"])
+        self._add_count = partial(self._execute, sql["count"])
         self._scopes: dict[Scope, int] = {}
         # Scopes met in the present transaction, which may yet be rolled back.
         self._met: dict[Scope, int] = {}
@@ -223,11 +228,14 @@ class Writer:
     def _taken(self, most: int = MAX_GROUP) -> list[tuple[Write, Done]]:
         """Take what waits, up to the first chore, or until it is so much that others of the loop
         would wait for it."""
+        pending = self._pending
+        if len(pending) == 1:
+            write, done = pending[0]
+            if not callable(write):
+                pending.clear()
+                return [(write, done)]
         group: list[tuple[Write, Done]] = []
         size = 0
-        pending = self._pending
-        if len(pending) == 1 and not callable(pending[0][0]):
-            return [cast("tuple[Write, Done]", pending.popleft())]
         while pending and len(group) < most and size < _GROUP_BYTES:
             write, done = pending[0]
             if callable(write):
@@ -315,7 +323,9 @@ class Writer:
 
     def _finished(self, outcomes: list[_Outcome]) -> None:
         self._is_busy = False
-        self._judge(outcomes)
+        for _, error, _ in outcomes:
+            if error is not None and self._is_judged(error):
+                break
         if self.fault is not None:
             # Also what was committed meanwhile: it is in a file that is lost.
             outcomes = [(done, error or self.fault, 0) for done, error, _ in outcomes]
@@ -332,16 +342,15 @@ class Writer:
                 # The others of the group are to be told all the same.
                 logger.exception("a writer could not be told")
 
-    def _judge(self, outcomes: list[_Outcome]) -> None:
-        """Notice what went wrong beyond the writes themselves."""
-        for _, error, _ in outcomes:
-            if error is None:
-                continue
-            if isinstance(error, StoreBroken) and self.fault is None:
-                self.give_up(error)
-            elif isinstance(error, StoreUnavailable) and not isinstance(error, StoreFull):
-                self.on_trouble()
-                return
+    def _is_judged(self, error: Exception) -> bool:
+        """Notice what went wrong beyond the write itself; True: others of its group need not be
+        looked at."""
+        if isinstance(error, StoreBroken) and self.fault is None:
+            self.give_up(error)
+        elif isinstance(error, StoreUnavailable) and not isinstance(error, StoreFull):
+            self.on_trouble()
+            return True
+        return False
 
     def give_up(self, fault: StoreBroken) -> None:
         """Take nothing more, for this reason, and tell; on the loop."""
@@ -490,19 +499,31 @@ class Writer:
             if isinstance(write, Create):
                 number = last_number = last_number + 1
                 standing = write.standing
-                state, reached = STATE_NUMBERS[standing.state], standing.last_seq
-                ids = number, write.task_id, scope, write.context_id
-                tasks.append((*ids, state, standing.status_at, reached, 1, self._worker))
+                state = STATE_NUMBERS[standing.state]
+                tasks.append(
+                    (
+                        number,
+                        write.task_id,
+                        scope,
+                        write.context_id,
+                        state,
+                        standing.status_at,
+                        standing.last_seq,
+                        1,
+                        self._worker,
+                    )
+                )
                 if write.pushes or write.deadline:
                     rest.append(partial(self._create_rest, number, write))
             elif isinstance(write, Append):
                 number = write.number
                 standing, before = write.standing, write.before
-                state, reached = STATE_NUMBERS[standing.state], standing.last_seq
+                state = STATE_NUMBERS[standing.state]
                 left = scope, STATE_NUMBERS[before.state]
                 counts[left] = counts.get(left, 0) - 1
                 expected = before.last_seq, write.fence, write.next_fence
-                appends.append((number, *expected, state, standing.status_at, reached))
+                reached = state, standing.status_at, standing.last_seq
+                appends.append((number, *expected, *reached))
                 if write.notes or write.withheld or write.forgets or write.deadline is not None:
                     rest.append(partial(self._append_rest, write))
             elif isinstance(write, LeaveNote):
@@ -523,22 +544,21 @@ class Writer:
             events.append((number << SEQ_BITS | last, count, kind, bodies))
             if (snapshot := write.snapshot) is not None:
                 snapshots.append((number, snapshot.seq, snapshot.head, snapshot.artifacts))
-        insert, sql = self._insert, self._sql
         if appends:
             self._append(appends)
         if tasks:
-            insert(sql["insert_tasks"], tasks)
+            self._insert_tasks(tasks)
         if events:
-            insert(sql["insert_events"], events)
+            self._insert_events(events)
         if keys:
-            insert(sql["insert_keys"], keys)
+            self._insert_keys(keys)
         if snapshots:
-            insert(sql["insert_snapshots"], snapshots)
+            self._insert_snapshots(snapshots)
         for record in rest:
             record()
         for (scope, state), n in counts.items():
             if n:
-                self._execute(sql["count"], (scope, state, n))
+                self._add_count((scope, state, n))
         if self.orders is not None:
             self.orders.record(self._connection, writes, numbers)
         self._number, self._numbered = last_number, self._version

@@ -96,7 +96,7 @@ def opening(task_id: str, context: str = "c") -> Task:
 
 def numbered(events: Iterable[Event], first: int = 1) -> list[Recorded]:
     """Return events at consecutive places of a log."""
-    return [Recorded(seq, event) for seq, event in enumerate(events, first)]
+    return [Recorded.of_event(seq, event) for seq, event in enumerate(events, first)]
 
 
 def creation(

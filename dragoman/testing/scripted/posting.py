@@ -44,7 +44,7 @@ class ScriptedPushes:
                 return
             if entry.event is None:
                 continue
-            recorded = Recorded(entry.seq, entry.event)
+            recorded = Recorded.of_event(entry.seq, entry.event)
             if dialect.posts(recorded):
                 body = dialect.encode_push(recorded, stage.task)
                 await _post(egress, config, dialect, body)

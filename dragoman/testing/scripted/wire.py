@@ -72,7 +72,9 @@ class ScriptedWire:
 
     def event(self, entry: StageEvent, event: Event, *, with_id: bool) -> bytes:
         """Return one event of a stream."""
-        body = self._odd(self.dialect.encode_event(Recorded(entry.seq, event)), entry.odd_state)
+        body = self._odd(
+            self.dialect.encode_event(Recorded.of_event(entry.seq, event)), entry.odd_state
+        )
         return sse.frame(self.wrapped(body), entry.seq if with_id else None)
 
     def any_event(self, value: Any) -> bytes:

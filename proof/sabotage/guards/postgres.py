@@ -78,14 +78,16 @@ async def _cluster() -> AsyncGenerator[_Cluster]:
 def _creation(*keys: bytes) -> Create:
     task = Task(TaskId(new_id()), ContextId(new_id()), TaskStatus(TaskState.SUBMITTED))
     standing = TaskPosition(TaskState.SUBMITTED, 1, 1)
-    return Create(_SCOPE, task.id, task.context_id, list(keys), [Recorded(1, task)], standing, None)
+    return Create(
+        _SCOPE, task.id, task.context_id, list(keys), [Recorded.of_event(1, task)], standing, None
+    )
 
 
 def _append(head: TaskRow) -> Append:
     event: Event = ArtifactUpdate(head.task_id, head.context_id, Artifact("a", [Part(text="late")]))
     before, fence = head.standing, head.fence
     after = TaskPosition(TaskState.WORKING, 1, before.last_seq + 1)
-    events = [Recorded(after.last_seq, event)]
+    events = [Recorded.of_event(after.last_seq, event)]
     return Append(head.number, _SCOPE, before, fence, fence, [], events, after, None)
 
 

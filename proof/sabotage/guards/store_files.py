@@ -47,7 +47,7 @@ async def _acknowledged(opened: SQLiteStore) -> bool:
     standing = TaskPosition(TaskState.SUBMITTED, 1, 1)
     told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     opened.submit(
-        Create(_SCOPE, task.id, task.context_id, [], [Recorded(1, task)], standing, None),
+        Create(_SCOPE, task.id, task.context_id, [], [Recorded.of_event(1, task)], standing, None),
         lambda error, _: told.set_result(error is None),
     )
     return await told

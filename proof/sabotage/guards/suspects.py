@@ -205,7 +205,9 @@ def _creation(agent: str, now: int) -> Create:
     status = TaskStatus(TaskState.WORKING, None, "2026-01-01T00:00:00.000Z")
     task = Task(task_id, ContextId("c"), status)
     standing = TaskPosition(TaskState.WORKING, now, 1)
-    return Create(Scope(agent), task_id, ContextId("c"), [], [Recorded(1, task)], standing, None)
+    return Create(
+        Scope(agent), task_id, ContextId("c"), [], [Recorded.of_event(1, task)], standing, None
+    )
 
 
 async def _write(store: SQLiteStore, write: Create) -> None:

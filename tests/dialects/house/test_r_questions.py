@@ -243,7 +243,7 @@ def test_what_is_an_error_to_one_reader_is_an_event_to_another() -> None:
     """R-17, R-20: of the same event, whoever reads it first."""
     said = Message(MessageId("m"), Role.AGENT, [Part(text=str(InputTimeout("t", 5)))])
     status = TaskStatus(TaskState.FAILED, said)
-    recorded = Recorded(3, StatusUpdate(TaskId("t"), ContextId("c"), status))
+    recorded = Recorded.of_event(3, StatusUpdate(TaskId("t"), ContextId("c"), status))
     assert b'"failed"' in r.RX_REST.encode_event(recorded)
     for dialect in (r.RX, r.RX_ABROAD):
         with pytest.raises(A2AError) as refused:

@@ -71,7 +71,7 @@ async def test_events_are_shown_as_callers_of_each_version_get_them() -> None:
         assert [one["event"] for one in newest] == [one["event"] for one in stored]
         older = await windows(site, task, version="0.3")
         for one, two in zip(stored, older, strict=True):
-            recorded = Recorded(one["position"], body=json.dumps(one["event"]).encode())
+            recorded = Recorded.of_body(one["position"], json.dumps(one["event"]).encode())
             assert two["event"] == json.loads(V0_3.encode_event(recorded))
 
 
@@ -149,7 +149,10 @@ async def test_a_long_task_is_read_by_windows(tmp_path: Any, events: int) -> Non
         status = TaskStatus(TaskState.WORKING, timestamp="2026-01-01T00:00:00.000Z")
         update = StatusUpdate(TaskId("long"), ContextId("c"), status)
         for begin in range(2, events, 5000):
-            block = [Recorded(seq, update) for seq in range(begin, min(begin + 5000, events + 1))]
+            block = [
+                Recorded.of_event(seq, update)
+                for seq in range(begin, min(begin + 5000, events + 1))
+            ]
             after = TaskPosition(TaskState.WORKING, 1000, block[-1].seq)
             head = await store.head(scope, TaskId("long"))
             assert head is not None

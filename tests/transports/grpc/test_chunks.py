@@ -63,9 +63,11 @@ EVENTS = st.builds(
 @given(events=st.lists(EVENTS, min_size=1, max_size=8))
 def test_a_stream_has_the_bytes_of_its_events(codec: GrpcCodec, events: list[Any]) -> None:
     # Each twice: what was learned from one is used for the next.
-    recorded = [Recorded(1, event) for event in events for _ in range(2)]
+    recorded = [Recorded.of_event(1, event) for event in events for _ in range(2)]
     expected = [
-        framed(codec.encode_event(Recorded(1, event))) for event in events for _ in range(2)
+        framed(codec.encode_event(Recorded.of_event(1, event)))
+        for event in events
+        for _ in range(2)
     ]
     assert codec.stream_encoder().encode(recorded) == expected
 
@@ -81,16 +83,16 @@ def test_chunks_of_one_artifact_differ_in_their_text(codec: GrpcCodec, texts: li
     events: list[Event] = [chunk(text) for text in texts]
     events[1] = chunk(texts[1], last_chunk=True)
     events[2] = StatusUpdate(TaskId("t"), ContextId("c"), TaskStatus(TaskState.WORKING))
-    expected = [framed(codec.encode_event(Recorded(1, event))) for event in events]
+    expected = [framed(codec.encode_event(Recorded.of_event(1, event))) for event in events]
     # As they are read from a store: their bytes alone are there.
-    stored = [Recorded(1, body=encode_event(event)) for event in events]
+    stored = [Recorded.of_body(1, encode_event(event)) for event in events]
     assert codec.stream_encoder().encode(stored) == expected
 
 
 def test_chunks_of_a_known_artifact_are_not_decoded() -> None:
     encoder = V1.stream_encoder()
-    encoder.encode([Recorded(1, chunk("first"))])
-    second = Recorded(2, body=encode_event(chunk("second\n")))
+    encoder.encode([Recorded.of_event(1, chunk("first"))])
+    second = Recorded.of_body(2, encode_event(chunk("second\n")))
     (message,) = encoder.encode([second])
     update = V1.event_values(message[PREFIX_BYTES:], 100).value["artifactUpdate"]
     assert update["artifact"]["parts"] == [{"text": "second\n"}]
@@ -100,14 +102,14 @@ def test_chunks_of_a_known_artifact_are_not_decoded() -> None:
 
 def test_what_is_known_of_artifacts_and_lengths_has_a_bound() -> None:
     encoder = V1.stream_encoder()
-    encoder.encode([Recorded(1, chunk("x"))])
+    encoder.encode([Recorded.of_event(1, chunk("x"))])
     body = encode_event(chunk("@", artifact_id="a0"))
     tracemalloc.start()
     try:
         for number in range(1_000):
-            encoder.encode([Recorded(1, chunk("x", artifact_id=f"a{number}"))])
+            encoder.encode([Recorded.of_event(1, chunk("x", artifact_id=f"a{number}"))])
         for size in range(4_000):
-            encoder.encode([Recorded(1, body=body.replace(b"@", b"x" * size))])
+            encoder.encode([Recorded.of_body(1, body.replace(b"@", b"x" * size))])
         assert tracemalloc.get_traced_memory()[0] < 100_000
     finally:
         tracemalloc.stop()

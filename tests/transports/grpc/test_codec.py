@@ -182,7 +182,7 @@ EVENTS = [
 @pytest.mark.parametrize("event", EVENTS, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("codec", [V1, V0], ids=["1.0", "0.3"])
 def test_an_event_arrives_with_its_position(codec: GrpcCodec, event: Any) -> None:
-    recorded = Recorded(300, event)
+    recorded = Recorded.of_event(300, event)
     plain = codec.encode_event(recorded)
     assert codec.encode_event(recorded) is plain, "made once for all readers"
     assert codec.event_values(plain, MOST).position == 0
