@@ -219,11 +219,11 @@ class Agent:
             # Types of the author's may have validators of their own.
             raise CodeFailed(f"the arguments of {card.id}") from error
 
-        run = functools.partial(self._run, skill, arguments)
+        run = functools.partial(self._run_skill, skill, arguments)
         deadline = _deadline(skill.deadline, operation.metadata)
         return Plan(run, skill.may_reply, deadline, name=card.id)
 
-    async def _run(
+    async def _run_skill(
         self, skill: Skill, arguments: dict[str, Any] | None, worker: Worker
     ) -> Message | None:
         """Have a skill work on a message. `arguments`: None if the message was to answer a
