@@ -133,6 +133,9 @@ STORE_IS_FULL = "The tasks of this caller have reached their share of the store.
 class LogBatch(msgspec.Struct, eq=False):
     """What one write carries."""
 
+    # A struct would print its fields, and with them keys and secrets.
+    __repr__ = object.__repr__
+
     events: list[Recorded] = []
     size: int = 0
     # Idempotency keys of its messages, and notes that became its events.

@@ -51,15 +51,20 @@ class SentTask(msgspec.Struct, array_like=True):
     body: bytes
 
 
-_SENT: dict[type, type] = {Recorded: SentEvent, TaskReading: SentTask}
-_RECEIVED = {sent: kind for kind, sent in _SENT.items()}
+# What makes a form of a position and its bytes.
+_Make = Callable[[int, bytes], Any]
+_SENT: dict[type, _Make] = {Recorded: SentEvent, TaskReading: SentTask}
+_RECEIVED: dict[type, _Make] = {
+    SentEvent: Recorded.of_body,
+    SentTask: lambda seq, body: TaskReading(seq, body=body),
+}
 
 
-def _exchanged(value: Any, forms: dict[type, type]) -> Any:
+def _exchanged(value: Any, forms: dict[type, _Make]) -> Any:
     """Return a value with each event and task in it in its other form."""
-    for kind, form in forms.items():
+    for kind, make in forms.items():
         if isinstance(value, kind):
-            return form(value.seq, body=value.body)
+            return make(value.seq, value.body)
     # Not those that only are of the kind: a position is a tuple with names.
     if type(value) in (list, tuple):
         inner = [_exchanged(one, forms) for one in cast("Iterable[Any]", value)]

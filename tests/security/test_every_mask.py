@@ -131,7 +131,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "field"), CASES)
-def test_what_is_named_like_a_secret_is_not_printed(kind: type, field: str) -> None:
+async def test_what_is_named_like_a_secret_is_not_printed(kind: type, field: str) -> None:
+    # In a loop: some ask for the one that runs when they are made.
     thing = made(kind, field)
     assert SECRET not in repr(thing) and SECRET not in str(thing) and SECRET not in f"{thing!r}"
 

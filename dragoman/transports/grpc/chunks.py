@@ -96,9 +96,9 @@ _Place = tuple[str, bytes]
 
 
 class _Places(NamedTuple):
-    """The key of the inner message, and the fields before and behind it."""
+    """The tag of the inner message, and the fields before and behind it."""
 
-    key: bytes
+    tag: bytes
     before: tuple[_Place, ...]
     after: tuple[_Place, ...]
 
