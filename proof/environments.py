@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 # Long enough for a slow line, short enough that a dead one is noticed.
-INSTALL_WITHIN = 300.0
+INSTALL_WITHIN = 900.0
 OLDEST_NODE = 20
 
 

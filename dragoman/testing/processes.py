@@ -19,7 +19,7 @@ from typing import Any
 from dragoman.errors import ConfigError
 from dragoman.testing import watchdog
 
-START_WITHIN = 60.0
+START_WITHIN = 180.0
 STOP_WITHIN = 60.0
 _READY = "Ready: "
 # How much of its log an error message quotes.

@@ -20,7 +20,8 @@ START_WITHIN = 60.0
 
 # Short streams keep the run short; what is off must be refused as each version says.
 SWITCHES = {
-    "CONFORMANCE_STREAM_SECONDS": "1",
+    # A busy machine takes seconds between two calls of a peer; the task is to be found running.
+    "CONFORMANCE_STREAM_SECONDS": "5",
     "CONFORMANCE_EXTENDED": "0",
 }
 

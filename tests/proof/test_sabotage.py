@@ -19,7 +19,7 @@ from proof.sabotage.sabotage import GUARDS
 from proof.sabotage.saboteur import REMOVALS, without
 from proof.sabotage.trial import Finding, Guard, Trial
 
-WITHIN = 60.0
+WITHIN = 240.0
 HERE = [guard for guard in GUARDS if guard.is_here]
 # One that takes processes; the others need a few seconds each.
 QUICK = "tenant"

@@ -15,7 +15,7 @@ from tests.gateway.api.api_site import gateway
 pytest.importorskip("schemathesis", reason="pip install 'dragoman[test]'")
 
 HOOKS = Path(__file__).parent / "schemathesis_hooks.py"
-WITHIN = 240
+WITHIN = 900
 # How a request may be refused that the document does not allow.
 REFUSALS = [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 428, 429]
 # What the document cannot say: that a URL leads somewhere, that a task has ended or has not. A
