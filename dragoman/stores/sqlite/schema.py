@@ -145,13 +145,14 @@ def _use_wal(connection: apsw.Connection) -> list[Row]:
 
 def migrate(connection: apsw.Connection) -> None:
     """Bring the file to the present schema: a new one at once, others one transaction per step."""
-    with transaction(connection):
-        if _version(connection) == 0:
-            for number, script in migrations():
-                _step(connection, number, script)
+    # The version is looked up before the wait for others' writes, and within: another process may
+    # be at the same step.
+    if _version(connection) == 0:
+        with transaction(connection):
+            if _version(connection) == 0:
+                for number, script in migrations():
+                    _step(connection, number, script)
     for number, script in migrations():
-        # Looked up before it waits for others' writes, and within: another process may be at the
-        # same step.
         if number > _version(connection):
             with transaction(connection):
                 if number > _version(connection):
