@@ -281,6 +281,7 @@ class ServedRpc:
     # Running
 
     def _start(self) -> None:
+        self._stream.is_begun = True
         self._task = self._loop.create_task(self._run())
 
     async def _run(self) -> None:
