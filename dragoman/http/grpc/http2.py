@@ -47,6 +47,8 @@ _CHEAP_BLOCK = 8 * 1024
 # Streams that are closed and remembered: the caller may not know it yet.
 _MOST_CLOSED = 1_000
 _PRIORITY_BYTES = 5
+# Frames of kinds beyond these mean nothing to us.
+_KINDS = 10
 _OUR_PING = b"dragoman"
 _SETTINGS = frames.settings_frame(
     {
@@ -100,6 +102,8 @@ class Http2Connection(ServedConnection):
         self._is_paused = False
         self._unread = 0
         self._is_greeted = False
+        # The only kind of frame that may come next; None: any.
+        self._only: int | None = frames.SETTINGS
         self._is_ending = False
         # Nothing more is read, and so much was dropped since.
         self._is_over = False
@@ -282,11 +286,9 @@ class Http2Connection(ServedConnection):
             if stop > end:
                 self._needed = stop - at
                 break
-            if not self._is_greeted and kind != frames.SETTINGS:
+            if self._only is not None and kind != self._only:
                 raise ConnectionFault(frames.PROTOCOL_ERROR)
-            if self._block_of and kind != frames.CONTINUATION:
-                raise ConnectionFault(frames.PROTOCOL_ERROR)
-            if kind < len(on_frame):
+            if kind < _KINDS:
                 on_frame[kind](flags, stream & LARGEST_WINDOW, data[at + HEAD_BYTES : stop])
             else:
                 self._pay(1)
@@ -346,6 +348,7 @@ class Http2Connection(ServedConnection):
             self._on_block(id, body, ends=ends)
             return
         self._block_of, self._block_ends = id, ends
+        self._only = frames.CONTINUATION
         self._block_began = self._heard_at
         self._take_block(body)
 
@@ -357,7 +360,7 @@ class Http2Connection(ServedConnection):
         if flags & frames.END_HEADERS:
             block = bytes(self._block)
             self._block.clear()
-            self._block_of = 0
+            self._block_of, self._only = 0, None
             self._on_block(id, block, ends=self._block_ends)
 
     def _take_block(self, body: bytes) -> None:
@@ -442,7 +445,8 @@ class Http2Connection(ServedConnection):
             if not self._is_greeted:
                 raise ConnectionFault(frames.PROTOCOL_ERROR)
             return
-        self._is_greeted = True
+        if not self._is_greeted:
+            self._is_greeted, self._only = True, None
         _check(len(body) % frames.SETTING.size == 0)
         for name, value in frames.SETTING.iter_unpack(body):
             if name == frames.INITIAL_WINDOW_SIZE:

@@ -16,6 +16,7 @@ from dragoman.http.grpc.http2 import Http2Connection
 from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc
 from dragoman.http.grpc.services import HealthService, ReflectionService
 from dragoman.http.grpc.streams import Http2Stream
+from dragoman.http.request import MAX_URL_BYTES
 from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
 from dragoman.transports.grpc.framing import framed
@@ -91,16 +92,26 @@ class A2ARpcServer:
         return RpcHandler(partial(self._answer, called, is_below))
 
     async def _answer(self, called: CalledRpc, is_below: bool, rpc: ServedRpc) -> None:
-        request = rpc.request()
-        path = rpc.path
+        request, head = rpc.request(), rpc.head
+        path = head.path
         if not is_below:
-            led = path_at(rpc.authority, self._domain) if self._domain else ""
+            led = path_at(head.authority, self._domain) if self._domain else ""
             path = (led or addressed(called, request)) + path
-        exchange = RpcExchange(path, rpc.metadata, request, rpc.origin, rpc)
+        if len(path) > MAX_URL_BYTES:
+            raise RpcFailure("RESOURCE_EXHAUSTED", "The path is too long")
+        exchange = RpcExchange(request, rpc)
+        known = head.known_at(path)
+        if known is not None:
+            answering = known.answer(exchange)
+        else:
+            if head.is_repeated:
+                exchange.keep = partial(head.know, path)
+            scope = exchange.scope(path, head.metadata, rpc.origin)
+            answering = self._app(scope, exchange.receive, exchange.send)
         try:
-            outcome = await exchange.run(self._app)
+            outcome = await exchange.run(answering)
         finally:
-            ticket = exchange.scope["state"].pop("ticket", None)
+            ticket = exchange.state.pop("ticket", None)
             if ticket is not None and self._admission is not None:
                 self._admission.end(ticket)
         if outcome.error is not None:

@@ -8,6 +8,8 @@ from dragoman.http.grpc import frames
 from dragoman.http.grpc.frames import frame, number_frame
 from dragoman.http.grpc.purse import ANSWERED, PER_WRITE
 
+_LAST_HEADERS = frames.END_HEADERS | frames.END_STREAM
+
 
 class StreamConnection(Protocol):
     """What a stream needs of its connection."""
@@ -107,16 +109,20 @@ class Http2Stream:
         size = len(data)
         if self.is_gone:
             return
-        if size <= connection.room(self) and size <= connection.frame_bytes:
+        most = connection.frame_bytes
+        if size <= connection.room(self) and size <= most and len(head) + len(trailers) <= most:
             self.window -= size
             connection.window -= size
+            id, pack_head = self.id, frames.pack_head
             connection.write(
-                b"%b%b%b%b"
+                b"%b%b%b%b%b%b"
                 % (
-                    self._headers(head, ends=False),
-                    frames.pack_head(size << 8, 0, self.id),
+                    pack_head(len(head) << 8 | frames.HEADERS, frames.END_HEADERS, id),
+                    head,
+                    pack_head(size << 8, 0, id),
                     data,
-                    self._headers(trailers, ends=True),
+                    pack_head(len(trailers) << 8 | frames.HEADERS, _LAST_HEADERS, id),
+                    trailers,
                 )
             )
             self._earn_answer()
