@@ -15,7 +15,7 @@ from dragoman.http.grpc.frames import PROTOCOL_ERROR
 from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.grpc.header_blocks import HeaderBlock, are_well_formed, written
 from dragoman.http.grpc.streams import Http2Stream
-from dragoman.http.request import Headers
+from dragoman.http.request import HELD_BYTES, Headers
 from dragoman.transports.grpc.framing import PREFIX_BYTES
 from dragoman.transports.grpc.statuses import CODES
 
@@ -32,8 +32,8 @@ _UNITS = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e
 _OF_GRPC = frozenset({b"te", b"host"})
 _MOST_DIGITS = 20
 _UNSAFE = re.compile(rb"[^\x20-\x24\x26-\x7e]")
-# How many of the largest requests may be on their way on one connection.
-_LARGEST_AT_ONCE = 4
+# How many of the largest requests may be on their way on one connection, and on all together.
+_LARGEST_AT_ONCE, _LARGEST_OF_ALL = 4, 16
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -136,6 +136,21 @@ def _seconds(text: bytes) -> float:
     return int(found[1]) * _UNITS[found[2]]
 
 
+class UnreadRequests:
+    """What has come of the requests of all connections that are not whole yet. Who sends them is
+    not known before, so they count for nobody."""
+
+    def __init__(self, largest: int) -> None:
+        """`largest` is how many bytes a request may have."""
+        self.largest = largest
+        self.held = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is room for small requests alone."""
+        return self.held > _LARGEST_OF_ALL * self.largest
+
+
 class ServedRpc:
     """One rpc under way: it takes what its caller says, and is what an answer is written to."""
 
@@ -145,12 +160,12 @@ class ServedRpc:
         block: HeaderBlock,
         origin: RpcOrigin,
         find: FindHandler,
-        most_bytes: int,
+        unread: UnreadRequests,
     ) -> None:
         self.origin = origin
         self.head = _NO_HEAD
         self._stream = stream
-        self._most_bytes = most_bytes
+        self._unread = unread
         self._loop = asyncio.get_running_loop()
         # Most requests come in one piece, which is not copied.
         self._body: bytes | bytearray = b""
@@ -201,8 +216,12 @@ class ServedRpc:
             body = self._body = data
         self._received += len(data)
         connection.held += len(data)
-        if connection.held > _LARGEST_AT_ONCE * self._most_bytes:
+        unread = self._unread
+        unread.held += len(data)
+        if connection.held > _LARGEST_AT_ONCE * unread.largest:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The connection sends too much at once"))
+        elif unread.is_full and len(body) > HELD_BYTES:
+            self.fail(RpcFailure("RESOURCE_EXHAUSTED", "Too much is sent at once: try again"))
         elif len(body) >= PREFIX_BYTES and self._refuses(body):
             return
         if self._more is not None:
@@ -212,7 +231,7 @@ class ServedRpc:
         """Refuse a request by its beginning, and tell whether it was."""
         if body[0]:
             self.fail(RpcFailure("UNIMPLEMENTED", "Compressed messages are not taken"))
-        elif int.from_bytes(body[1:PREFIX_BYTES]) > self._most_bytes:
+        elif int.from_bytes(body[1:PREFIX_BYTES]) > self._unread.largest:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The message is too large"))
         else:
             return False
@@ -342,6 +361,7 @@ class ServedRpc:
 
     def _release(self, size: int) -> None:
         self._stream.connection.held -= size
+        self._unread.held -= size
 
 
 def _unpacked(value: bytes) -> bytes:

@@ -13,7 +13,7 @@ from dragoman.http.grpc.exchange import App, RpcExchange, RpcOutcome
 from dragoman.http.grpc.front import RpcOrigin, TakenConnection
 from dragoman.http.grpc.header_blocks import HeaderBlock
 from dragoman.http.grpc.http2 import Http2Connection
-from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, UnreadRequests
 from dragoman.http.grpc.services import HealthService, ReflectionService
 from dragoman.http.grpc.streams import Http2Stream
 from dragoman.http.request import MAX_URL_BYTES
@@ -40,7 +40,7 @@ class A2ARpcServer:
         self._app = app
         self._table: Table = settings.dialects.error_table
         self._admission = admission
-        self._most_bytes = settings.http.max_body_bytes
+        self._unread = UnreadRequests(settings.http.max_body_bytes)
         self._domain = settings.cards.grpc_domain
         self._services = _services(settings)
         self._health = HealthService(self._services, is_ready)
@@ -64,7 +64,7 @@ class A2ARpcServer:
         """Return what takes a connection, behind its preface."""
 
         def opened(stream: Http2Stream, block: HeaderBlock) -> ServedRpc:
-            return ServedRpc(stream, block, origin, self._find, self._most_bytes)
+            return ServedRpc(stream, block, origin, self._find, self._unread)
 
         return Http2Connection(connection, opened, on_lost, on_fault)
 
