@@ -63,8 +63,24 @@ def _endless_headers() -> bytes:
     )
 
 
+def _refused(*frames_of_stream: tuple[int, int, bytes]) -> bytes:
+    """Return many streams that the server has to end itself."""
+    return b"".join(
+        frames.frame(kind, flags, stream, body)
+        for stream in range(1, 10_001, 2)
+        for kind, flags, body in frames_of_stream
+    )
+
+
+_BEGUN = (frames.HEADERS, frames.END_HEADERS, _HEAD)
+_WHOLE = (frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, request_head("/none/None"))
 FLOODS = {
     "rapid resets": _rapid_resets(),
+    "made to reset": _refused(_BEGUN, (frames.WINDOW_UPDATE, 0, bytes(4))),
+    "unknown rpcs": _refused(_WHOLE),
+    "full of settings": frames.frame(frames.SETTINGS, 0, 0, frames.SETTING.pack(4, 0) * 2_700) * 15,
+    "crumbs of data": frames.frame(*_BEGUN[:2], 1, _HEAD)
+    + frames.frame(frames.DATA, 0, 1, b"\0") * 20_000,
     "pings": frames.frame(frames.PING, 0, 0, bytes(8)) * 20_000,
     "settings": frames.settings_frame({}) * 20_000,
     "windows": frames.number_frame(frames.WINDOW_UPDATE, 0, 1) * 20_000,

@@ -145,11 +145,12 @@ class VisitorApi:
         """Return the answer of an rpc, as a caller by gRPC has it; it streams nothing."""
         scope = self._scope_of("POST", path, {}, [(b"a2a-version", version.encode())], b"")
         origin = RpcOrigin(scope["client"], scope["server"], scope["scheme"], None)
-        exchange = RpcExchange(path, scope["headers"], message, origin, _NoWire())
+        exchange = RpcExchange(message, _NoWire())
+        asked = exchange.scope(path, scope["headers"], origin)
         # What is known of the visitor's connection comes last.
-        known = {**exchange.scope["extensions"], **scope.get("extensions", {})}
-        exchange.scope = {**scope, "http_version": "2", "extensions": known}
-        return await exchange.run(self._asgi)
+        for known in ("extensions", "state"):
+            asked[known] |= scope.get(known, {})
+        return await exchange.run(self._asgi({**scope, **asked}, exchange.receive, exchange.send))
 
     @asynccontextmanager
     async def events(self, path: str) -> AsyncGenerator[AsyncGenerator[ServerSentEvent]]:

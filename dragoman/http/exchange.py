@@ -90,8 +90,42 @@ class KnownRequest(Protocol):
     # As ASGI has it, without what belongs to one request alone.
     scope: dict[str, Any]
 
-    def answer(self, exchange: "Exchange") -> Coroutine[Any, Any, None]:
+    def answer(self, exchange: "RequestExchange") -> Coroutine[Any, Any, None]:
         """Answer a request of which everything has come."""
+        ...
+
+
+class RequestExchange(Protocol):
+    """One request and its answer, as the app uses them besides ASGI's messages."""
+
+    # What the connection and the app tell each other about this request.
+    state: dict[str, Any]
+    # Has the connection know the head of the request; None: it is not one to be known.
+    keep: Callable[[KnownRequest], None] | None
+
+    async def receive(self) -> Any:
+        """Return the next message for the app."""
+        ...
+
+    async def send(self, message: Any) -> None:
+        """Send one message of the app."""
+        ...
+
+    def take_body(self, most: int) -> bytes | None:
+        """Return the whole body if all of it has come, none was taken, and it has no more bytes
+        than this; None: receive it."""
+        ...
+
+    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Give a whole answer. False: nothing was given, it has to be sent by ASGI."""
+        ...
+
+    def write(self, answer: bytes) -> bool:
+        """Write a whole answer of HTTP/1.1 as it is. False: nothing was written."""
+        ...
+
+    def watch(self, when_gone: Callable[[], None]) -> None:
+        """Have a function called once, when the caller is gone before it has its answer."""
         ...
 
 

@@ -11,7 +11,7 @@ import msgspec
 from dragoman.dialects import negotiate
 from dragoman.dialects.dialect import Dialect
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
-from dragoman.http.exchange import Exchange, head_lines
+from dragoman.http.exchange import RequestExchange, head_lines
 from dragoman.http.limits import Room, network
 from dragoman.http.mount import Mount
 from dragoman.model.identity import Caller
@@ -85,7 +85,7 @@ class HttpRequest(msgspec.Struct, eq=False):
     # What a connection of ours and the app tell each other about this request.
     state: dict[str, Any]
     # Takes whole answers and has whole bodies; None: another server runs the app.
-    _exchange: Exchange | None
+    _exchange: RequestExchange | None
     watched: RequestObservation
     # Where it comes from, also behind a proxy; and what it takes of its caller's share.
     address: str
@@ -166,7 +166,7 @@ class HttpRequest(msgspec.Struct, eq=False):
         head._answer_known, head.found_by = answer, path
         exchange.keep(head)
 
-    def answer(self, exchange: Exchange) -> Coroutine[Any, Any, None]:
+    def answer(self, exchange: RequestExchange) -> Coroutine[Any, Any, None]:
         """Answer another request with this head, on the same connection, of which everything has
         come."""
         assert self._answer_known is not None, "its head was kept"

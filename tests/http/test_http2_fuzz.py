@@ -1,6 +1,7 @@
 """HTTP/2 of our own against bytes that chance made: headers read as `hpack` reads them, and frames
 after which a connection is whole or closed."""
 
+import asyncio
 import random
 import tracemalloc
 from typing import Any, cast
@@ -9,7 +10,7 @@ import pytest
 from hpack import Decoder, Encoder, HPACKError
 from hpack.exceptions import OversizedHeaderListError
 
-from dragoman.http.grpc import frames
+from dragoman.http.grpc import frames, http2
 from dragoman.http.grpc.frames import ConnectionFault
 from dragoman.http.grpc.front import TakenConnection
 from dragoman.http.grpc.header_blocks import HeaderBlock, HeaderReader
@@ -115,7 +116,9 @@ class PipeEnd:
         return True
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unread
+
+    unread = 0
 
 
 class Taken:
@@ -192,6 +195,29 @@ async def test_whatever_frames_come_a_connection_is_whole_or_closed(turn: int) -
         assert connection.open_rpcs == 0
         assert all(one.is_gone for one in opened)
         assert _are_whole(bytes(transport.written))
+
+
+async def test_a_caller_that_does_not_read_is_dropped_whatever_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http2, "_LOOK_EVERY", 0.0)
+    taken = Taken()
+    connection = Http2Connection(
+        cast("TakenConnection", taken), cast("Any", None), lambda: None, lambda _: None
+    )
+    transport = taken.transport
+    # Answers to pings are neither headers nor of a stream.
+    connection.data_received(frames.frame(frames.SETTINGS, 0, 0))
+    connection.pause_writing()
+    transport.unread = http2.MOST_UNTAKEN
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not transport.is_closed
+    transport.unread += 1
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert transport.is_closed
+    connection.connection_lost(None)
 
 
 def _are_whole(data: bytes) -> bool:

@@ -4,9 +4,10 @@ head, and nothing else. What can change is judged each time."""
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from harness.passes import RevocableWay
 
 from dragoman import App
 from dragoman.config import load_settings
@@ -18,8 +19,6 @@ from dragoman.http.known_heads import (
     whole_request,
 )
 from dragoman.http.protocol import HttpProtocol
-from dragoman.model.identity import Caller
-from dragoman.security.authentication import NEVER, CredentialRefused, Evidence, Pass
 from tests.corpus import envelope, params
 from tests.corpus.agent import agent
 from tests.corpus.run import SEED
@@ -248,37 +247,10 @@ async def test_a_server_that_stops_answers_what_is_under_way_and_closes() -> Non
 # What is judged each time
 
 
-class Way:
-    """An authenticator whose passes end when a test says so."""
-
-    name = "revocable"
-    challenge = "Bearer"
-    schemes: ClassVar[dict[str, Any]] = {
-        "revocable": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
-    }
-    reads = frozenset({b"authorization"})
-
-    def __init__(self) -> None:
-        self.is_revoked = False
-        self.until = NEVER
-        self.asked = 0
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def authenticate(self, evidence: Evidence) -> Pass | None:
-        self.asked += 1
-        if self.is_revoked or self.until != NEVER:
-            raise CredentialRefused("it is over")
-        return Pass(Caller("alice", True), self, until=1_000.0)
-
-    def still_holds(self, found: Pass) -> bool:
-        return not self.is_revoked
-
-
 @asynccontextmanager
-async def authenticating(way: Way, **settings: Any) -> AsyncGenerator[tuple[Place, list[float]]]:
+async def authenticating(
+    way: RevocableWay, **settings: Any
+) -> AsyncGenerator[tuple[Place, list[float]]]:
     """Serve an app whose callers are authenticated by a clock of the test's."""
     chosen = load_settings({}, store="memory:", **settings)
     app = App(agent, settings=chosen, authenticators=[way])
@@ -293,7 +265,7 @@ AS_ALICE = b"Authorization: Bearer alice"
 
 
 async def test_a_revoked_credential_is_refused_on_a_connection_that_knows_its_head() -> None:
-    way = Way()
+    way = RevocableWay()
     async with authenticating(way) as (place, _), place.peer() as peer:
         await become_known(place, peer, AS_ALICE)
         assert (await ask(peer, post(UNKNOWN, AS_ALICE))).status == 200
@@ -304,7 +276,7 @@ async def test_a_revoked_credential_is_refused_on_a_connection_that_knows_its_he
 
 
 async def test_an_expired_credential_is_refused_on_a_connection_that_knows_its_head() -> None:
-    way = Way()
+    way = RevocableWay()
     async with authenticating(way) as (place, clock), place.peer() as peer:
         await become_known(place, peer, AS_ALICE)
         clock[0] = 999.0
@@ -314,7 +286,7 @@ async def test_an_expired_credential_is_refused_on_a_connection_that_knows_its_h
 
 
 async def test_a_head_that_was_denied_is_not_let_in_when_it_comes_again() -> None:
-    way = Way()
+    way = RevocableWay()
     way.is_revoked = True
     async with authenticating(way) as (place, _), place.peer() as peer:
         for _ in range(3):
@@ -323,7 +295,7 @@ async def test_a_head_that_was_denied_is_not_let_in_when_it_comes_again() -> Non
 
 
 async def test_each_request_with_a_known_head_counts_for_its_caller() -> None:
-    async with authenticating(Way(), rate_limit="3/h") as (place, _), place.peer() as peer:
+    async with authenticating(RevocableWay(), rate_limit="3/h") as (place, _), place.peer() as peer:
         answers = [await ask(peer, post(UNKNOWN, AS_ALICE)) for _ in range(5)]
         assert [one.status for one in answers] == [200, 200, 200, 429, 429]
         left = [one.headers["x-ratelimit-remaining"] for one in answers]

@@ -6,13 +6,14 @@ is behind `RpcContext`, so that another HTTP/2 could take its place.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from dragoman.dialects import errors
 from dragoman.errors import A2AError, BodyTooLarge, ParseFailed
+from dragoman.http.exchange import KnownRequest
 from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.request import Headers, HttpRequest, Scope
 from dragoman.transports import sse
@@ -55,25 +56,33 @@ class RpcOutcome(NamedTuple):
 class RpcExchange:
     """One rpc under way."""
 
-    def __init__(
-        self,
-        path: str,
-        metadata: Headers,
-        request: bytes,
-        origin: RpcOrigin,
-        context: RpcContext,
-    ) -> None:
+    __slots__ = (
+        "_answer",
+        "_is_read",
+        "_request",
+        "context",
+        "keep",
+        "outcome",
+        "state",
+    )
+
+    def __init__(self, request: bytes, context: RpcContext) -> None:
         self.context = context
         self.outcome: RpcOutcome | None = None
+        self.state: dict[str, Any] = {"came_at": time.monotonic(), "exchange": self}
+        # Has other rpcs with the same head answered as this one; None: there may be none.
+        self.keep: Callable[[KnownRequest], None] | None = None
         self._request = request
         self._is_read = False
-        self._status = 0
-        self._headers: Headers = []
-        self._body = b""
-        extensions: dict[str, Any] = {_EXTENSION: self}
+        # An answer that knows nothing of rpcs: a refusal.
+        self._answer: tuple[int, Headers, bytes] = 0, [], b""
+
+    def scope(self, path: str, metadata: Headers, origin: RpcOrigin) -> Scope:
+        """Return the rpc as ASGI has requests."""
+        extensions: dict[str, Any] = {_EXTENSION: {}}
         if origin.scheme == "https":
             extensions["tls"] = {"client_cert": origin.certificate}
-        self.scope: Scope = {
+        return {
             "type": "http",
             "http_version": "2",
             "method": "POST",
@@ -85,13 +94,13 @@ class RpcExchange:
             "headers": metadata,
             "client": origin.client,
             "server": origin.server,
-            "state": {"came_at": time.monotonic()},
+            "state": self.state,
             "extensions": extensions,
         }
 
-    async def run(self, app: App) -> RpcOutcome:
-        """Have the app answer; return what it said."""
-        await app(self.scope, self._receive, self._send)
+    async def run(self, answering: Awaitable[None]) -> RpcOutcome:
+        """Wait until the app has answered; return what it said."""
+        await answering
         return self.outcome or self._refused()
 
     def finish(self, message: bytes, metadata: list[tuple[str, str]]) -> None:
@@ -102,7 +111,16 @@ class RpcExchange:
         """End with an error."""
         self.outcome = RpcOutcome(b"", error, metadata)
 
-    async def _receive(self) -> Any:
+    def take_body(self, most: int) -> bytes | None:
+        """Return the request, if it was not taken and is no larger than this."""
+        request = self._request
+        if self._is_read or len(request) > most:
+            return None
+        self._is_read, self._request = True, b""
+        return request
+
+    async def receive(self) -> Any:
+        """Return the request as a message of ASGI."""
         if not self._is_read:
             self._is_read = True
             body, self._request = self._request, b""
@@ -110,25 +128,39 @@ class RpcExchange:
         # gRPC itself cancels what its caller no longer waits for.
         await asyncio.get_running_loop().create_future()
 
-    async def _send(self, message: Any) -> None:
-        """Take an answer that knows nothing of rpcs: a refusal."""
+    def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Take a refusal."""
+        self._answer = status, headers, body
+        return True
+
+    async def send(self, message: Any) -> None:
+        """Take a refusal by messages of ASGI."""
+        status, headers, body = self._answer
         if message["type"] == "http.response.start":
-            self._status, self._headers = message["status"], message["headers"]
+            self._answer = message["status"], message["headers"], b""
         else:
-            self._body += message.get("body", b"")
+            self._answer = status, headers, body + message.get("body", b"")
+
+    def write(self, answer: bytes) -> bool:
+        """Refuse what is written as HTTP/1.1 has it."""
+        return False
+
+    def watch(self, when_gone: Callable[[], None]) -> None:
+        """Do nothing: gRPC itself cancels what its caller no longer waits for."""
 
     def _refused(self) -> RpcOutcome:
         """Return the error that a refusal by rules of HTTP is."""
+        status, headers, body = self._answer
         try:
-            value: Any = msgspec.json.decode(self._body) if self._body else None
+            value: Any = msgspec.json.decode(body) if body else None
         except msgspec.DecodeError:
             value = None
-        error = errors.decode_rest(self._status or 500, value)
-        if self._status in _TOO_LARGE:
+        error = errors.decode_rest(status or 500, value)
+        if status in _TOO_LARGE:
             error = BodyTooLarge(error.public)
         passed = [
             (name.decode(), text.decode("latin-1"))
-            for name, text in self._headers
+            for name, text in headers
             if name in _PASSED_ON or name.startswith(_LIMITS)
         ]
         if wait := dict(passed).get("retry-after"):
@@ -159,8 +191,8 @@ class RpcStream:
 
 def rpc_of(request: HttpRequest) -> RpcExchange | None:
     """Return the rpc that a request is; None: it is none."""
-    extensions: Mapping[str, Any] = request.scope.get("extensions", {})
-    return extensions.get(_EXTENSION)
+    exchange = request.state.get("exchange")
+    return exchange if isinstance(exchange, RpcExchange) else None
 
 
 def rpc_request(request: HttpRequest) -> RpcExchange:

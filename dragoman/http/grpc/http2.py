@@ -24,7 +24,7 @@ from dragoman.http.grpc.frames import (
 )
 from dragoman.http.grpc.front import ServedConnection, TakenConnection
 from dragoman.http.grpc.header_blocks import MOST_BYTES, HeaderBlock, HeaderReader, are_trailers
-from dragoman.http.grpc.purse import GIVEN_UP, PER_WRITE, TOO_LARGE, Purse
+from dragoman.http.grpc.purse import OPENED, TOO_LARGE, Purse
 from dragoman.http.grpc.streams import Http2Stream, StreamReader
 from dragoman.http.request import MAX_HEADER_BYTES
 
@@ -39,12 +39,16 @@ _ASK_AFTER, _ANSWER_WITHIN = 60.0, 20.0
 _LOOK_EVERY = 5.0
 _MOST_DISCARDED = 4 * 1024 * 1024
 # Bytes that may wait for a caller that does not read. What streams say waits for room.
-_MOST_UNTAKEN = 1024 * 1024
+MOST_UNTAKEN = 1024 * 1024
+# Data with fewer bytes costs as much as a frame without any, unless it ends a stream.
+_SMALL = 64
 # Headers up to this length cost nothing; a kilobyte more costs as much as a frame.
 _CHEAP_BLOCK = 8 * 1024
 # Streams that are closed and remembered: the caller may not know it yet.
 _MOST_CLOSED = 1_000
 _PRIORITY_BYTES = 5
+# Frames of kinds beyond these mean nothing to us.
+_KINDS = 10
 _OUR_PING = b"dragoman"
 _SETTINGS = frames.settings_frame(
     {
@@ -98,6 +102,8 @@ class Http2Connection(ServedConnection):
         self._is_paused = False
         self._unread = 0
         self._is_greeted = False
+        # The only kind of frame that may come next; None: any.
+        self._only: int | None = frames.SETTINGS
         self._is_ending = False
         # Nothing more is read, and so much was dropped since.
         self._is_over = False
@@ -169,7 +175,6 @@ class Http2Connection(ServedConnection):
         """Write frames."""
         if not self._is_over:
             self._write(data)
-            self.earn(PER_WRITE)
 
     def room(self, stream: Http2Stream) -> int:
         """Return how much may be sent on a stream now."""
@@ -228,6 +233,14 @@ class Http2Connection(ServedConnection):
         if stream.reader is not None:
             stream.reader.lose()
 
+    def _drops(self) -> bool:
+        """Drop a caller that asks and does not read, and tell whether this is one: windows bound
+        neither headers, of which refusals consist, nor answers to pings and settings."""
+        if self._is_paused and self.transport.get_write_buffer_size() > MOST_UNTAKEN:
+            self._is_over = True
+            self.transport.abort()
+        return self._is_over
+
     def _close_id(self, id: int, *, may_say_more: bool) -> None:
         self._closed[id] = may_say_more
         if len(self._closed) > _MOST_CLOSED:
@@ -239,6 +252,8 @@ class Http2Connection(ServedConnection):
         if self._is_over:
             # It does not take what was written last.
             self.transport.abort()
+            return
+        if self._drops():
             return
         self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
         if not self._is_greeted and now - self._began_at > HANDSHAKE_SECONDS:
@@ -271,11 +286,9 @@ class Http2Connection(ServedConnection):
             if stop > end:
                 self._needed = stop - at
                 break
-            if not self._is_greeted and kind != frames.SETTINGS:
+            if self._only is not None and kind != self._only:
                 raise ConnectionFault(frames.PROTOCOL_ERROR)
-            if self._block_of and kind != frames.CONTINUATION:
-                raise ConnectionFault(frames.PROTOCOL_ERROR)
-            if kind < len(on_frame):
+            if kind < _KINDS:
                 on_frame[kind](flags, stream & LARGEST_WINDOW, data[at + HEAD_BYTES : stop])
             else:
                 self._pay(1)
@@ -303,7 +316,7 @@ class Http2Connection(ServedConnection):
             return
         if flags & frames.PADDED:
             body = _unpadded(body)
-        if not body and not flags & frames.END_STREAM:
+        if len(body) < _SMALL and not flags & frames.END_STREAM:
             self._pay(1)
         stream.received += size
         stream.unread += size
@@ -335,6 +348,7 @@ class Http2Connection(ServedConnection):
             self._on_block(id, body, ends=ends)
             return
         self._block_of, self._block_ends = id, ends
+        self._only = frames.CONTINUATION
         self._block_began = self._heard_at
         self._take_block(body)
 
@@ -346,7 +360,7 @@ class Http2Connection(ServedConnection):
         if flags & frames.END_HEADERS:
             block = bytes(self._block)
             self._block.clear()
-            self._block_of = 0
+            self._block_of, self._only = 0, None
             self._on_block(id, block, ends=self._block_ends)
 
     def _take_block(self, body: bytes) -> None:
@@ -355,10 +369,7 @@ class Http2Connection(ServedConnection):
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
 
     def _on_block(self, id: int, block: bytes, *, ends: bool) -> None:
-        if self._is_paused and self.transport.get_write_buffer_size() > _MOST_UNTAKEN:
-            # It asks and does not read: windows do not bound headers, of which refusals consist.
-            self._is_over = True
-            self.transport.abort()
+        if self._drops():
             return
         if len(block) > MOST_BYTES:
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM)
@@ -389,6 +400,7 @@ class Http2Connection(ServedConnection):
             self._write(number_frame(frames.RST_STREAM, id, frames.REFUSED_STREAM))
             self._close_id(id, may_say_more=not ends)
             return
+        self._pay(OPENED)
         stream = Http2Stream(self, id, self._heard_at)
         stream.is_ended = ends
         self._streams[id] = stream
@@ -421,19 +433,21 @@ class Http2Connection(ServedConnection):
             return
         stream.is_ended = True
         self._lose(stream)
-        self._pay(1 if stream.is_answered else GIVEN_UP)
+        self._pay(1)
 
     def _on_settings(self, flags: int, id: int, body: bytes) -> None:
         if id:
             raise ConnectionFault(frames.PROTOCOL_ERROR)
-        self._pay(1)
+        # Each setting is work of its own, and a frame has room for thousands.
+        self._pay(1 + len(body) // frames.SETTING.size)
         if flags & frames.ACK:
             _check(not body)
             if not self._is_greeted:
                 raise ConnectionFault(frames.PROTOCOL_ERROR)
             return
-        self._is_greeted = True
-        _check(len(body) % 6 == 0)
+        if not self._is_greeted:
+            self._is_greeted, self._only = True, None
+        _check(len(body) % frames.SETTING.size == 0)
         for name, value in frames.SETTING.iter_unpack(body):
             if name == frames.INITIAL_WINDOW_SIZE:
                 self._resize(value)

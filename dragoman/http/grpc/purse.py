@@ -1,20 +1,23 @@
 """What a caller may make a server do in vain.
 
 Frames that ask for work and bring none - pings, settings, resets - are paid from a purse that fills
-slowly, and faster while rpcs are answered. A caller whose purse is empty is sent away.
+slowly, and faster while rpcs are answered. So is each stream that is opened, however it ends: what
+it was opened for brings that back once its answer begins. A caller whose purse is empty is sent
+away.
 """
 
 from collections.abc import Callable
 
 from dragoman.http.grpc.frames import ENHANCE_YOUR_CALM, ConnectionFault
 
-# What is in it at most, what a second brings, and what a frame or an rpc of ours does.
+# What is in it at most, what a second brings, and what a frame of ours does.
 FULL = 1_000.0
 _PER_SECOND = 100.0
-PER_WRITE, PER_STREAM = 2.0, 8.0
-# A stream that is given up before it was answered costs more than a frame.
-GIVEN_UP = 5.0
-# So do headers that are refused, and had to be read.
+PER_WRITE = 2.0
+# What a stream costs, and what the beginning of its answer brings. One that is refused by its
+# headers, breaks a rule or is given up has cost more than a frame, and brings nothing.
+OPENED, ANSWERED = 5.0, 13.0
+# What headers cost that are refused for their size, and had to be read.
 TOO_LARGE = 20.0
 
 

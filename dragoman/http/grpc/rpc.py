@@ -6,13 +6,16 @@ import binascii
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
+from dragoman.http.exchange import KnownRequest
 from dragoman.http.grpc.frames import PROTOCOL_ERROR
 from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.grpc.header_blocks import HeaderBlock, are_well_formed, written
 from dragoman.http.grpc.streams import Http2Stream
-from dragoman.http.request import Headers
+from dragoman.http.request import HELD_BYTES, Headers
 from dragoman.transports.grpc.framing import PREFIX_BYTES
 from dragoman.transports.grpc.statuses import CODES
 
@@ -29,8 +32,8 @@ _UNITS = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e
 _OF_GRPC = frozenset({b"te", b"host"})
 _MOST_DIGITS = 20
 _UNSAFE = re.compile(rb"[^\x20-\x24\x26-\x7e]")
-# How many of the largest requests may be on their way on one connection.
-_LARGEST_AT_ONCE = 4
+# How many of the largest requests may be on their way on one connection, and on all together.
+_LARGEST_AT_ONCE, _LARGEST_OF_ALL = 4, 16
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -57,8 +60,9 @@ class RpcHandler(NamedTuple):
 FindHandler = Callable[[str], RpcHandler | None]
 
 
-class RpcHead(NamedTuple):
-    """What the headers of an rpc say."""
+@dataclass(slots=True)
+class RpcHead:
+    """What the headers of an rpc say. Rpcs that begin alike share it."""
 
     path: str
     metadata: Headers
@@ -70,6 +74,23 @@ class RpcHead(NamedTuple):
     length: int | None = None
     # The host that it was sent to.
     authority: str = ""
+    # Whether more than one rpc began so.
+    is_repeated: bool = False
+    # What answered the last one of these that was let in, and at which path.
+    _known: KnownRequest | None = None
+    _known_path: str = ""
+
+    def know(self, path: str, request: KnownRequest) -> None:
+        """Have others at a path answered as this one."""
+        self._known, self._known_path = request, path
+
+    def known_at(self, path: str) -> KnownRequest | None:
+        """Return what answers an rpc at a path without judging its head again; None: none was let
+        in yet."""
+        return self._known if path == self._known_path else None
+
+
+_NO_HEAD = RpcHead("", [], None, None)
 
 
 def head_of(block: HeaderBlock, find: FindHandler) -> RpcHead:
@@ -115,6 +136,21 @@ def _seconds(text: bytes) -> float:
     return int(found[1]) * _UNITS[found[2]]
 
 
+class UnreadRequests:
+    """What has come of the requests of all connections that are not whole yet. Who sends them is
+    not known before, so they count for nobody."""
+
+    def __init__(self, largest: int) -> None:
+        """`largest` is how many bytes a request may have."""
+        self.largest = largest
+        self.held = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is room for small requests alone."""
+        return self.held > _LARGEST_OF_ALL * self.largest
+
+
 class ServedRpc:
     """One rpc under way: it takes what its caller says, and is what an answer is written to."""
 
@@ -124,27 +160,23 @@ class ServedRpc:
         block: HeaderBlock,
         origin: RpcOrigin,
         find: FindHandler,
-        most_bytes: int,
+        unread: UnreadRequests,
     ) -> None:
         self.origin = origin
-        self.path = ""
-        self.authority = ""
-        self.metadata: Headers = []
+        self.head = _NO_HEAD
         self._stream = stream
-        self._most_bytes = most_bytes
+        self._unread = unread
         self._loop = asyncio.get_running_loop()
-        self._body = bytearray()
-        # How much has come, and how much will; None: the caller did not say.
+        # Most requests come in one piece, which is not copied.
+        self._body: bytes | bytearray = b""
         self._received = 0
-        self._length: int | None = None
         self._has_ended = False
-        # Set when more of a conversation has come.
-        self._more = asyncio.Event()
+        # Set when more of a conversation has come; None: this is none.
+        self._more: asyncio.Event | None = None
         self._is_headed = False
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._handler: RpcHandler | None = None
         try:
             self._begin(block, find)
         except RpcFailure as failure:
@@ -152,20 +184,23 @@ class ServedRpc:
 
     def _begin(self, block: HeaderBlock, find: FindHandler) -> None:
         head = block.meaning
-        if not isinstance(head, RpcHead):
+        if isinstance(head, RpcHead):
+            head.is_repeated = True
+        else:
             if not are_well_formed(block):
                 self._stream.reset(PROTOCOL_ERROR)
                 return
             head = block.meaning = head_of(block, find)
-        self.path, self.metadata, seconds, self._handler, self._length, self.authority = head
-        if self._handler is None:
+        self.head = head
+        if head.handler is None:
             # Its caller is told in words of HTTP.
             self._stream.send_headers(_NOT_GRPC, ends=True)
             return
-        if seconds is not None:
-            self._deadline = self._loop.time() + seconds
+        if head.seconds is not None:
+            self._deadline = self._loop.time() + head.seconds
             self._timer = self._loop.call_at(self._deadline, self._expire)
-        if self._handler.is_conversation:
+        if head.handler.is_conversation:
+            self._more = asyncio.Event()
             self._start()
 
     # What the caller says
@@ -173,20 +208,30 @@ class ServedRpc:
     def take(self, data: bytes) -> None:
         """Some of the request has come."""
         body, connection = self._body, self._stream.connection
-        body += data
+        if isinstance(body, bytearray):
+            body += data
+        elif body or self._more is not None:
+            body = self._body = bytearray(body + data)
+        else:
+            body = self._body = data
         self._received += len(data)
         connection.held += len(data)
-        if connection.held > _LARGEST_AT_ONCE * self._most_bytes:
+        unread = self._unread
+        unread.held += len(data)
+        if connection.held > _LARGEST_AT_ONCE * unread.largest:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The connection sends too much at once"))
+        elif unread.is_full and len(body) > HELD_BYTES:
+            self.fail(RpcFailure("RESOURCE_EXHAUSTED", "Too much is sent at once: try again"))
         elif len(body) >= PREFIX_BYTES and self._refuses(body):
             return
-        self._more.set()
+        if self._more is not None:
+            self._more.set()
 
-    def _refuses(self, body: bytearray) -> bool:
+    def _refuses(self, body: bytes | bytearray) -> bool:
         """Refuse a request by its beginning, and tell whether it was."""
         if body[0]:
             self.fail(RpcFailure("UNIMPLEMENTED", "Compressed messages are not taken"))
-        elif int.from_bytes(body[1:PREFIX_BYTES]) > self._most_bytes:
+        elif int.from_bytes(body[1:PREFIX_BYTES]) > self._unread.largest:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The message is too large"))
         else:
             return False
@@ -194,11 +239,13 @@ class ServedRpc:
 
     def end(self) -> None:
         """The caller has said all."""
-        if self._length is not None and self._length != self._received:
+        length = self.head.length
+        if length is not None and length != self._received:
             self._stream.abandon(PROTOCOL_ERROR)
             return
         self._has_ended = True
-        self._more.set()
+        if self._more is not None:
+            self._more.set()
         if self._task is None:
             self._start()
 
@@ -214,17 +261,19 @@ class ServedRpc:
         size = len(body) - PREFIX_BYTES
         if size < 0 or int.from_bytes(body[1:PREFIX_BYTES]) != size:
             raise RpcFailure("INVALID_ARGUMENT", "The request is not one whole message")
-        message = bytes(memoryview(body)[PREFIX_BYTES:])
         self._release(len(body))
-        self._body = bytearray()
-        return message
+        self._body = b""
+        return bytes(memoryview(body)[PREFIX_BYTES:])
 
     async def messages(self) -> AsyncGenerator[bytes]:
         """Yield the messages of a conversation; raises `RpcFailure`."""
+        more = self._more
+        assert more is not None, "this is no conversation"
         while True:
             body = self._body
             whole = PREFIX_BYTES + int.from_bytes(body[1:PREFIX_BYTES])
             if PREFIX_BYTES <= whole <= len(body):
+                assert isinstance(body, bytearray), "that of a conversation is cut"
                 message = bytes(body[PREFIX_BYTES:whole])
                 del body[:whole]
                 self._release(whole)
@@ -236,8 +285,8 @@ class ServedRpc:
                     raise RpcFailure("INVALID_ARGUMENT", "The last message is not whole")
                 return
             else:
-                self._more.clear()
-                await self._more.wait()
+                more.clear()
+                await more.wait()
 
     # What is answered
 
@@ -258,7 +307,7 @@ class ServedRpc:
 
     async def finish(self, data: bytes, metadata: Metadata) -> None:
         """End well, with framed messages if there are any."""
-        trailers = _OK + _packed(metadata) if metadata else _OK
+        trailers = _trailers(tuple(metadata))
         if self._is_headed:
             if data:
                 await self._stream.send(data)
@@ -281,12 +330,14 @@ class ServedRpc:
     # Running
 
     def _start(self) -> None:
+        self._stream.is_begun = True
         self._task = self._loop.create_task(self._run())
 
     async def _run(self) -> None:
-        assert self._handler is not None, "an rpc without one has failed"
+        handler = self.head.handler
+        assert handler is not None, "an rpc without one has failed"
         try:
-            await self._handler.answer(self)
+            await handler.answer(self)
         except RpcFailure as failure:
             self.fail(failure)
         except asyncio.CancelledError:
@@ -306,10 +357,11 @@ class ServedRpc:
         if self._timer is not None:
             self._timer.cancel()
         self._release(len(self._body))
-        self._body = bytearray()
+        self._body = b""
 
     def _release(self, size: int) -> None:
         self._stream.connection.held -= size
+        self._unread.held -= size
 
 
 def _unpacked(value: bytes) -> bytes:
@@ -318,6 +370,12 @@ def _unpacked(value: bytes) -> bytes:
         return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
     except binascii.Error:
         return value
+
+
+@lru_cache(64)
+def _trailers(metadata: tuple[tuple[str, str | bytes], ...]) -> bytes:
+    """Return what ends an rpc well. There are few of these: a version, and extensions."""
+    return _OK + _packed(metadata)
 
 
 def _packed(metadata: Metadata) -> bytes:

@@ -13,9 +13,10 @@ from dragoman.http.grpc.exchange import App, RpcExchange, RpcOutcome
 from dragoman.http.grpc.front import RpcOrigin, TakenConnection
 from dragoman.http.grpc.header_blocks import HeaderBlock
 from dragoman.http.grpc.http2 import Http2Connection
-from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc
+from dragoman.http.grpc.rpc import RpcFailure, RpcHandler, ServedRpc, UnreadRequests
 from dragoman.http.grpc.services import HealthService, ReflectionService
 from dragoman.http.grpc.streams import Http2Stream
+from dragoman.http.request import MAX_URL_BYTES
 from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.codec import V0, V1, CalledRpc, find
 from dragoman.transports.grpc.framing import framed
@@ -39,7 +40,7 @@ class A2ARpcServer:
         self._app = app
         self._table: Table = settings.dialects.error_table
         self._admission = admission
-        self._most_bytes = settings.http.max_body_bytes
+        self._unread = UnreadRequests(settings.http.max_body_bytes)
         self._domain = settings.cards.grpc_domain
         self._services = _services(settings)
         self._health = HealthService(self._services, is_ready)
@@ -63,7 +64,7 @@ class A2ARpcServer:
         """Return what takes a connection, behind its preface."""
 
         def opened(stream: Http2Stream, block: HeaderBlock) -> ServedRpc:
-            return ServedRpc(stream, block, origin, self._find, self._most_bytes)
+            return ServedRpc(stream, block, origin, self._find, self._unread)
 
         return Http2Connection(connection, opened, on_lost, on_fault)
 
@@ -91,16 +92,26 @@ class A2ARpcServer:
         return RpcHandler(partial(self._answer, called, is_below))
 
     async def _answer(self, called: CalledRpc, is_below: bool, rpc: ServedRpc) -> None:
-        request = rpc.request()
-        path = rpc.path
+        request, head = rpc.request(), rpc.head
+        path = head.path
         if not is_below:
-            led = path_at(rpc.authority, self._domain) if self._domain else ""
+            led = path_at(head.authority, self._domain) if self._domain else ""
             path = (led or addressed(called, request)) + path
-        exchange = RpcExchange(path, rpc.metadata, request, rpc.origin, rpc)
+        if len(path) > MAX_URL_BYTES:
+            raise RpcFailure("RESOURCE_EXHAUSTED", "The path is too long")
+        exchange = RpcExchange(request, rpc)
+        known = head.known_at(path)
+        if known is not None:
+            answering = known.answer(exchange)
+        else:
+            if head.is_repeated:
+                exchange.keep = partial(head.know, path)
+            scope = exchange.scope(path, head.metadata, rpc.origin)
+            answering = self._app(scope, exchange.receive, exchange.send)
         try:
-            outcome = await exchange.run(self._app)
+            outcome = await exchange.run(answering)
         finally:
-            ticket = exchange.scope["state"].pop("ticket", None)
+            ticket = exchange.state.pop("ticket", None)
             if ticket is not None and self._admission is not None:
                 self._admission.end(ticket)
         if outcome.error is not None:

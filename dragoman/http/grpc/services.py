@@ -19,6 +19,9 @@ from dragoman.transports.grpc.framing import framed
 _PACKAGE = "grpc.reflection"
 # Seconds after which it is found out anew whether the server is ready.
 _LOOK_EVERY = 1.0
+# Callers that are told of each change. They need no credential, so that there are no more of them
+# than there are connections.
+_MOST_WATCHES = 1_000
 
 
 class HealthService:
@@ -33,6 +36,10 @@ class HealthService:
         self._answer: asyncio.Future[bool] | None = None
         self._answered_at = 0.0
         self._is_stopping = asyncio.Event()
+        # How many watch, and what looks for all of them and tells them; None: nobody watches.
+        self._watches = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._news: asyncio.Future[None] | None = None
         self.handlers = {
             f"/{self.SERVICE}/Check": RpcHandler(self._check),
             f"/{self.SERVICE}/Watch": RpcHandler(self._watch),
@@ -50,16 +57,53 @@ class HealthService:
 
     async def _watch(self, rpc: ServedRpc) -> None:
         service = _asked(rpc)
-        told = b""
-        while not self._is_stopping.is_set():
-            status = await self._status(service)
-            if status != told:
-                await rpc.write(status)
-                told = status
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY):
-                    await self._is_stopping.wait()
-        await rpc.finish(await self._status(service), ())
+        if self._watches >= _MOST_WATCHES:
+            raise RpcFailure(
+                "RESOURCE_EXHAUSTED", "Too many callers watch the health of this server"
+            )
+        self._watches += 1
+        try:
+            told = b""
+            while not self._is_stopping.is_set():
+                status = await self._status(service)
+                if status != told:
+                    await rpc.write(status)
+                    told = status
+                    # It may have changed meanwhile.
+                    continue
+                await asyncio.shield(self._next_news())
+            await rpc.finish(await self._status(service), ())
+        finally:
+            self._watches -= 1
+
+    def _next_news(self) -> asyncio.Future[None]:
+        """Return what is done when there may be news."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        return self._news
+
+    async def _look(self) -> None:
+        """Tell all who watch of each change, for as long as anyone does."""
+        told = None
+        try:
+            while self._watches and not self._is_stopping.is_set():
+                serves = await self._serves()
+                if serves != told:
+                    told = serves
+                    self._tell()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_EVERY):
+                        await self._is_stopping.wait()
+        finally:
+            self._looking = None
+            self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, None
+        if news is not None:
+            news.set_result(None)
 
     async def _status(self, service: str) -> bytes:
         kinds: Any = health_pb2.HealthCheckResponse

@@ -6,7 +6,9 @@ from typing import Protocol
 from dragoman.http.deadlines import BODY_SECONDS, BYTES_PER_SECOND, NEVER, WRITE_SECONDS
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.frames import frame, number_frame
-from dragoman.http.grpc.purse import PER_STREAM
+from dragoman.http.grpc.purse import ANSWERED, PER_WRITE
+
+_LAST_HEADERS = frames.END_HEADERS | frames.END_STREAM
 
 
 class StreamConnection(Protocol):
@@ -55,8 +57,8 @@ class StreamReader(Protocol):
 class Http2Stream:
     """One stream, to write to."""
 
-    __slots__ = ("_waiting", "began_at", "connection", "id", "is_answered", "is_ended", "is_gone",
-                 "reader", "received", "taken_by", "unread", "window")  # fmt: skip
+    __slots__ = ("_waiting", "began_at", "connection", "id", "is_answered", "is_begun", "is_ended",
+                 "is_gone", "reader", "received", "taken_by", "unread", "window")  # fmt: skip
 
     def __init__(self, connection: StreamConnection, id: int, began_at: float) -> None:
         self.connection = connection
@@ -66,8 +68,10 @@ class Http2Stream:
         self.window = connection.stream_window
         self.unread = 0
         self.received = 0
-        # Whether all was said by the caller; whether anything was by us; whether it is closed.
+        # Whether all was said by the caller; whether what it asks for was begun; whether anything
+        # was said by us; whether it is closed.
         self.is_ended = False
+        self.is_begun = False
         self.is_answered = False
         self.is_gone = False
         # By when the caller should have taken a whole answer. Events of streams have no such time.
@@ -79,7 +83,7 @@ class Http2Stream:
         """Send headers, or with `ends` what ends the stream."""
         if not self.is_gone:
             self.connection.write(self._headers(block, ends=ends))
-            self.is_answered = True
+            self._earn_answer()
             if ends:
                 self._close()
 
@@ -105,19 +109,23 @@ class Http2Stream:
         size = len(data)
         if self.is_gone:
             return
-        if size <= connection.room(self) and size <= connection.frame_bytes:
+        most = connection.frame_bytes
+        if size <= connection.room(self) and size <= most and len(head) + len(trailers) <= most:
             self.window -= size
             connection.window -= size
+            id, pack_head = self.id, frames.pack_head
             connection.write(
-                b"%b%b%b%b"
+                b"%b%b%b%b%b%b"
                 % (
-                    self._headers(head, ends=False),
-                    frames.pack_head(size << 8, 0, self.id),
+                    pack_head(len(head) << 8 | frames.HEADERS, frames.END_HEADERS, id),
+                    head,
+                    pack_head(size << 8, 0, id),
                     data,
-                    self._headers(trailers, ends=True),
+                    pack_head(len(trailers) << 8 | frames.HEADERS, _LAST_HEADERS, id),
+                    trailers,
                 )
             )
-            self.is_answered = True
+            self._earn_answer()
             self._close()
             return
         seconds = WRITE_SECONDS + size / BYTES_PER_SECOND
@@ -143,6 +151,13 @@ class Http2Stream:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
+    def _earn_answer(self) -> None:
+        """An answer begins. One that was not worked for brings nothing."""
+        if not self.is_answered:
+            self.is_answered = True
+            if self.is_begun:
+                self.connection.earn(ANSWERED)
+
     def _send_part(self, data: bytes) -> None:
         size = len(data)
         connection = self.connection
@@ -150,6 +165,8 @@ class Http2Stream:
             self.window -= size
             connection.window -= size
             connection.write(frames.pack_head(size << 8, 0, self.id) + data)
+            # Its caller tells in return that there is room again.
+            connection.earn(PER_WRITE)
 
     def _headers(self, block: bytes, *, ends: bool) -> bytes:
         flags = frames.END_STREAM if ends else 0
@@ -169,7 +186,6 @@ class Http2Stream:
     def _close(self) -> None:
         """All was said by us."""
         connection = self.connection
-        connection.earn(PER_STREAM)
         if not self.is_ended:
             # What else the caller would say is of no use.
             connection.write(number_frame(frames.RST_STREAM, self.id, frames.NO_ERROR))

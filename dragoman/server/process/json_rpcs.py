@@ -50,11 +50,11 @@ class JsonRpcs:
         return await load_server(self._answer, Settings(), None, _always, reflects=False)
 
     async def _answer(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
-        exchange: RpcExchange = scope["extensions"]["grpc"]
+        exchange: RpcExchange = scope["state"]["exchange"]
         # What comes before the service is a tenant that is the path of an agent; it is said in the
         # request as well.
         service, name = scope["path"].rsplit("/", 2)[-2:]
-        scope = scope | {"path": f"/{service}/{name}"}
+        scope = scope | {"path": f"/{service}/{name}", "state": {}}
         answer = _JsonAnswer(exchange, scope, send)
         request = (await receive())["body"]
         try:

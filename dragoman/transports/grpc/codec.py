@@ -5,6 +5,7 @@ messages. An event is encoded once for all its readers, but for chunks, which co
 them up; its position is a field that is appended for those who asked for it.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 from dragoman.dialects.dialect import Dialect, ProtoDialect
@@ -144,6 +145,8 @@ class CalledRpc(NamedTuple):
     rpc: Rpc
 
 
+# There are few that are found, and an error is not kept.
+@cache
 def find(path: str) -> CalledRpc:
     """Return the rpc of a path; raises `MethodNotFound`."""
     service, _, name = path.removeprefix("/").partition("/")

@@ -11,6 +11,7 @@ from dragoman.transports.grpc.varints import read_varint
 
 # What the paths of agents begin with: those of this process, and those of a gateway.
 PREFIXES = ("agents/", "a2a/")
+_FIRST, _SECOND = (prefix.encode() for prefix in PREFIXES)
 
 
 def inner_tenant(tenant: str) -> str:
@@ -22,6 +23,9 @@ def inner_tenant(tenant: str) -> str:
 
 def addressed(called: CalledRpc, request: bytes) -> str:
     """Return the path of the agent that a request names; empty: it names none."""
+    if _FIRST not in request and _SECOND not in request:
+        # Most name none, and need no look at their fields.
+        return ""
     number = _numbers.get(called.rpc.request) if called.codec.schema is tables.V1_0 else None
     tenant = _text(request, number) if number is not None else ""
     return "/" + "/".join(tenant.split("/", 2)[:2]) if _leads(tenant) else ""

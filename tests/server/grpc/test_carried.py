@@ -4,15 +4,18 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 from harness.processes import running
 from harness.rpcs import AGENT, message, rpcs_to
 from harness.serving import Site, serving
-from harness.waiting import WAIT, within
+from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent, Client
 from dragoman.errors import Overloaded, StoreBroken
 from dragoman.http.admission import Admission, Ticket
+from dragoman.http.grpc import services
 from dragoman.model.card import RESUME_URI
 from dragoman.transports.grpc import tables
 from tests.gateway.gateway_site import Restartable, gateway
@@ -107,6 +110,28 @@ async def test_health_is_what_readiness_says_over_http(tmp_path: Path) -> None:
         # Told without being asked again, and to those who ask.
         assert await within(watched.read()) == NOT_SERVING
         assert await rpcs.channel.unary_unary(f"{HEALTH}/Check")(b"", timeout=WAIT) == NOT_SERVING
+
+
+async def test_no_more_callers_watch_than_there_are_connections(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "_MOST_WATCHES", 1)
+    async with rpcs_to(site.url) as rpcs:
+        watch = rpcs.channel.unary_stream(f"{HEALTH}/Watch")
+        first = watch(b"", timeout=WAIT)
+        assert await within(first.read()) == SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await within(watch(b"", timeout=WAIT).read())
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        first.cancel()
+
+        async def is_let_in() -> bool:
+            try:
+                return await watch(b"", timeout=WAIT).read() == SERVING
+            except grpc.aio.AioRpcError:
+                return False
+
+        await eventually(is_let_in)
 
 
 # Traces

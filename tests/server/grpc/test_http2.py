@@ -13,6 +13,7 @@ from harness.frames import (
     PING,
     RESET,
     SETTINGS,
+    SETTINGS_KIND,
     WINDOW,
     Frame,
     asking,
@@ -26,7 +27,7 @@ from harness.serving import serving
 from harness.waiting import eventually, within
 
 from dragoman import Agent
-from dragoman.http.grpc import http2, penalties, streams
+from dragoman.http.grpc import http2, penalties, purse, rpc, streams
 from dragoman.http.grpc.front import PREFACE
 from dragoman.http.grpc.http2 import MOST_STREAMS
 from dragoman.http.grpc.purse import FULL as PURSE
@@ -76,6 +77,36 @@ FLOODS = {
     "large headers": [
         frame(HEADERS, 4, 2 * n + 1, head("ListTasks") + b"\x00\x01a\x01b" * 2_000)
         for n in range(200)
+    ],
+    "many settings in one frame": [frame(SETTINGS_KIND, 0, 0, struct.pack(">HI", 4, 0) * 2_700)]
+    * 8,
+    "data in crumbs": [
+        frame(HEADERS, 4, 1, head("ListTasks")),
+        *[frame(DATA, 0, 1, b"\0")] * 20_000,
+    ],
+    "rpcs that there are not": [
+        frame(HEADERS, 5, 2 * n + 1, head("NoSuchRpc")) for n in range(5_000)
+    ],
+    "no gRPC": [
+        frame(HEADERS, 5, 2 * n + 1, b"\x82" + head("ListTasks")[1:]) for n in range(5_000)
+    ],
+    "malformed headers": [
+        frame(HEADERS, 5, 2 * n + 1, head("ListTasks") + b"\x00\x01A\x01b") for n in range(5_000)
+    ],
+    "compressed messages": [
+        frame(HEADERS, 4, 2 * n + 1, head("ListTasks")) + frame(DATA, 1, 2 * n + 1, b"\1\0\0\0\0")
+        for n in range(5_000)
+    ],
+    # Rapid resets again, but the server is made to do them.
+    "streams that the server has to reset": [
+        frame(HEADERS, 4, 2 * n + 1, head("ListTasks"))
+        + frame(DATA, 1, 2 * n + 1, bytes(5))
+        + frame(WINDOW, 0, 2 * n + 1, bytes(4))
+        for n in range(5_000)
+    ],
+    "trailers that do not end": [
+        frame(HEADERS, 4, 2 * n + 1, head("ListTasks")) + frame(HEADERS, 4, 2 * n + 1, b"\0\1a\1b")
+        for n in range(5_000)
     ],
 }
 
@@ -278,23 +309,67 @@ def whole(data: bytes) -> list[bytes]:
     return found
 
 
-async def test_a_caller_that_asks_and_does_not_read_is_cut_off(server: ServerProcess) -> None:
-    async with rpcs_to(f"127.0.0.1:{server.port}") as rpcs:
-        await rpcs.call("ListTasks", {})
-    before = server.memory() or 0
-    _, writer = await greeted(server.port)
-    writer.transport.set_write_buffer_limits(0)
-    # What is refused is answered with headers alone, which no window bounds.
-    asked = itertools.count(1, 2)
-    with pytest.raises(ConnectionError):
-        # More than the buffers of any kernel hold.
-        for _ in range(10_000):
-            refused = [frame(HEADERS, 5, next(asked), head("NoSuchRpc")) for _ in range(250)]
-            writer.write(b"".join(refused))
-            await within(writer.drain())
-            # The reader of this end is not asked for anything, and stops by itself.
-    assert (server.memory() or 0) - before < 16 * MEGABYTE
-    writer.close()
+async def test_a_caller_that_asks_and_does_not_read_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What it does is paid for, however much it is.
+    monkeypatch.setattr(purse, "_PER_SECOND", 10.0**9)
+    async with serving(text_agent(), transport="jsonrpc,grpc") as site:
+        _, writer = await greeted(int(site.url.rpartition(":")[2]))
+        writer.transport.set_write_buffer_limits(0)
+        # What is refused is answered with headers alone, which no window bounds.
+        asked = itertools.count(1, 2)
+        with pytest.raises(ConnectionError):
+            # More than the buffers of any kernel hold.
+            for _ in range(10_000):
+                refused = [frame(HEADERS, 5, next(asked), head("NoSuchRpc")) for _ in range(250)]
+                writer.write(b"".join(refused))
+                await within(writer.drain())
+                # The reader of this end is not asked for anything, and stops by itself.
+        writer.close()
+
+
+# Requests that are not whole
+
+
+def begun(stream: int) -> bytes:
+    """Return most of a request of the largest length."""
+    data = [frame(DATA, 0, stream, bytes(15_000)) for _ in range(6)]
+    return frame(HEADERS, 4, stream, head("ListTasks")) + b"".join(data)
+
+
+async def status_of(reader: asyncio.StreamReader, stream: int) -> int:
+    while (one := await next_frame(reader)).kind != HEADERS or not one.flags & 1:
+        pass
+    assert one.stream == stream
+    said = one.body.partition(b"grpc-status")[2]
+    return int(said[1 : 1 + said[0]])
+
+
+async def test_requests_that_are_not_whole_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(text_agent(), transport="jsonrpc,grpc", max_body_bytes=100_000) as site:
+        port = int(site.url.rpartition(":")[2])
+        first, to_first = await greeted(port)
+        to_first.write(b"".join(begun(stream) for stream in (1, 3, 5, 7, 9)))
+        # Four of the largest, on one connection.
+        assert await status_of(first, 9) == 8
+        monkeypatch.setattr(rpc, "_LARGEST_OF_ALL", 3)
+        second, to_second = await greeted(port, LARGE)
+        to_second.write(frame(WINDOW, 0, 0, b"\0\x7f\0\0") + begun(1))
+        assert await status_of(second, 1) == 8
+        # Small ones have room.
+        to_second.write(asking(3, "much", "small"))
+        assert await status_of(second, 3) == 0
+        # So have large ones, once the first caller has given up.
+        given_up = frame(RESET, 0, 3, bytes(4)) + frame(RESET, 0, 5, bytes(4))
+        to_first.write(given_up + frame(PING, 0, 0, bytes(8)))
+        while (await next_frame(first)).kind != PING:
+            pass
+        to_second.write(begun(5) + frame(DATA, 1, 5))
+        # It was read, and is no message.
+        assert await status_of(second, 5) == 3
+        to_first.close()
+        to_second.close()
 
 
 # Callers that are late
