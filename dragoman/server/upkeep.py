@@ -25,7 +25,7 @@ INDEX_EVERY = 2.0
 # While there are words to index, that takes at most a tenth of the time; a fiftieth while other
 # work takes more than this part of a processor: a search reads what is not indexed by itself.
 INDEX_REST, INDEX_REST_BUSY = 9, 49
-_BUSY = 0.5
+_BUSY = 0.25
 
 
 class Upkeep:
