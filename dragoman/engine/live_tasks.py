@@ -226,7 +226,8 @@ class LiveTasks:
             del self._workers[key]
             if log.scope.owner:
                 self._leave(log.scope.principal)
-        if present is worker or present is None:
+            self.drop(log)
+        elif present is None:
             self.drop(log)
         if log.is_held:
             # There is no task after all: fail callers that wait for its first write.
