@@ -309,7 +309,9 @@ class Intake:
         plan = code.plan(operation, caller=caller)
         if code.is_scoped:
             code.admit(caller, operation)
-        ends = _ends(plan, operation, self._clock)
+        ends = None
+        if plan.deadline is not None or DEADLINE in operation.metadata:
+            ends = _ends(plan, operation, self._clock)
         if ends is not None and ends <= self._clock.now() and plan.order is None:
             # Its caller waits no longer. (A task with an order is ended by its own code.)
             plan = Plan(_fail_overdue)
@@ -525,8 +527,6 @@ def moving_log(accepted: Arriving | Repeated) -> TaskLog | None:
 def _ends(plan: Plan, operation: SendMessage, clock: Clock) -> int | None:
     """Return when a task has to have ended, in milliseconds: the earlier of what its code and its
     caller allow. Metadata that is not a time is ignored: it may belong to another extension."""
-    if plan.deadline is None and DEADLINE not in operation.metadata:
-        return None
     ends: list[int] = []
     if plan.deadline is not None:
         ends.append(clock.now() + int(plan.deadline * 1000))

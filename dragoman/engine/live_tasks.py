@@ -195,9 +195,9 @@ class LiveTasks:
         log.on_idle = worker.on_end = functools.partial(self._retire, worker, log)
         if log.transform is not None:
             log.on_refused = functools.partial(worker.end, TaskState.FAILED)
-        if worker.is_suspect:
-            self.isolation.suspect(worker)
         if worker.is_suspect or self.isolation.is_on:
+            if worker.is_suspect:
+                self.isolation.suspect(worker)
             worker.gate = self.isolation.enter
         worker.start()
 

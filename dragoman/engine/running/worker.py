@@ -223,8 +223,9 @@ class Worker:
     @property
     def has_task(self) -> bool:
         """Whether it is decided that there is a task."""
-        is_none = self._reply is None and self._no_reply is None and not self._is_undecidable
-        return self.is_decided and is_none
+        if not self.is_decided or self._is_undecidable:
+            return False
+        return self._reply is None and self._no_reply is None
 
     async def decided(self) -> Message | None:
         """Wait until it is decided whether there is a task; return the reply if there is none."""
