@@ -211,7 +211,7 @@ class TaskLog(msgspec.Struct, eq=False):
     is_retired: bool = False
     # What the next write carries.
     _unwritten: LogBatch = msgspec.field(default_factory=LogBatch)
-    # A list, since a deque takes a page of memory from the first event on.
+    # A list, since a deque takes 760 bytes before it holds anything.
     _tail: list[Recorded] = []
     _resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
     _durable: list[tuple[int, asyncio.Future[None]]] = []
