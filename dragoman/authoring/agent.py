@@ -223,9 +223,9 @@ class Agent:
         deadline = _deadline(skill.deadline, operation.metadata)
         return Plan(run, skill.may_reply, deadline, name=card.id)
 
-    async def _run_skill(
+    def _run_skill(
         self, skill: Skill, arguments: dict[str, Any] | None, worker: Worker
-    ) -> Message | None:
+    ) -> Awaitable[Message | None]:
         """Have a skill work on a message. `arguments`: None if the message was to answer a
         question."""
         if self.threads is None:
@@ -237,7 +237,7 @@ class Agent:
             except InvalidParams as error:
                 raise TaskFailed(error.public) from None
         turn = Turn(worker, self.threads, self.delegation)
-        return await skill.run(arguments, turn, worker, self.threads)
+        return skill.run(arguments, turn, worker, self.threads)
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None

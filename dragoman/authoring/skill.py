@@ -7,7 +7,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, cast
 
@@ -210,7 +210,12 @@ class Skill:
             if self._is_async:
                 if self._turn_name:
                     arguments = arguments | {self._turn_name: turn}
-                return await self._record(await self.function(**arguments), turn)
+                result = await self.function(**arguments)
+                if isinstance(result, Message):
+                    return result
+                if result is not None and (waiting := self._record(result, turn)) is not None:
+                    await waiting
+                return None
             if self._streams_async:
                 return await self._run_streaming(arguments, turn)
             return await self._run_in_thread(arguments, turn, worker, threads)
@@ -231,13 +236,10 @@ class Skill:
             async for chunk in chunks:
                 await writer.write(chunk)
 
-    async def _record(self, result: Any, turn: Turn) -> Message | None:
-        if isinstance(result, Message):
-            return result
-        if result is not None:
-            content = result.parts if isinstance(result, Artifact) else result
-            await turn.artifact(content, name=self.card.id).record()
-        return None
+    def _record(self, result: Any, turn: Turn) -> Awaitable[None] | None:
+        """Record what is no message; return what the code has to wait for, if anything."""
+        content = result.parts if isinstance(result, Artifact) else result
+        return turn.artifact(content, name=self.card.id).record()
 
     async def _run_in_thread(
         self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
@@ -266,7 +268,12 @@ class Skill:
                 raise
 
         if not self._streams:
-            return await self._record(await in_thread(self.function, **arguments), turn)
+            result = await in_thread(self.function, **arguments)
+            if isinstance(result, Message):
+                return result
+            if result is not None and (recorded := self._record(result, turn)) is not None:
+                await recorded
+            return None
         chunks = cast("Iterator[Any]", self.function(**arguments))
         async with turn.artifact(name=self.card.id) as writer:
             while (chunk := await in_thread(next, chunks, _END)) is not _END:

@@ -275,16 +275,17 @@ class ArtifactWriter(msgspec.Struct, eq=False):
         return self._artifact.artifact_id
 
     def __await__(self) -> Generator[Any, None, str]:
-        return self.record().__await__()
+        if (waiting := self.record()) is not None:
+            yield from waiting.__await__()
+        return self._artifact.artifact_id
 
-    async def record(self) -> str:
-        """Record it as a whole; return its id."""
+    def record(self) -> Awaitable[None] | None:
+        """Record it as a whole; return what the code has to wait for, if it is too far ahead."""
         if not self._artifact.parts:
             raise ValueError("an artifact needs content, or chunks in `async with`")
-        self._worker.artifact(self._artifact, append=self._append, last=self._last)
-        if self._worker.log.is_full:
-            await self._worker.keep_pace()
-        return self._artifact.artifact_id
+        worker = self._worker
+        worker.artifact(self._artifact, append=self._append, last=self._last)
+        return worker.keep_pace() if worker.log.is_full else None
 
     async def __aenter__(self) -> "ArtifactWriter":
         if self._artifact.parts:

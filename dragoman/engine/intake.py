@@ -121,6 +121,7 @@ class Intake:
         self._settings = context.settings
         self._clock = context.clock
         self._shares = context.shares
+        self._has_keys = context.settings.engine.idempotency
         self._live = live
         self._recovery = recovery
         self._notes = notes
@@ -139,7 +140,12 @@ class Intake:
         running = self._shares.running
         if running is not None and scope.owner:
             await running.prepare(scope.principal)
-        key = await self._key(call, operation)
+        is_plain = self._has_keys and not (call.message_key or operation.message.task_id)
+        if is_plain and call.size <= LARGE_BYTES:
+            # Most messages, and without a wait.
+            key: bytes | None = _fingerprint(operation)
+        else:
+            key = await self._key(call, operation)
         problem: Exception | None = None
         for _ in range(_TRIES):
             if key is not None:
@@ -147,7 +153,15 @@ class Intake:
                 if earlier is not None:
                     return await self._joined(scope, earlier, operation)
             try:
-                return await self._accept_new(scope, call, operation, key)
+                named = operation.message.task_id
+                if named and (head := await self._named(scope, call, named)) is not None:
+                    return await self._continue(call.caller, operation, head, key)
+                if key is not None and self._is_arriving((scope, key)):
+                    continue
+                begun = self._begin(call, operation, scope, key)
+                if not begun.worker.is_started:
+                    await self._start_recorded(scope, begun.worker, named)
+                return begun
             except _Arriving:
                 # The call that was first may be refused: then this one is looked at by itself.
                 continue
@@ -172,32 +186,9 @@ class Intake:
             await self._add_receiver(scope, earlier, operation)
         return earlier
 
-    async def _accept_new(
-        self, scope: Scope, call: Call, operation: SendMessage, key: bytes | None
-    ) -> Accepted:
-        """Take a message in that is not in the store."""
-        named = operation.message.task_id
-        if named:
-            head = await self._named(scope, named)
-            if head is not None:
-                return await self._continue(call.caller, operation, head, key)
-            if not call.client_task_id:
-                raise TaskNotFound(taskId=named)
-        if key is not None and self._is_arriving((scope, key)):
-            raise _Arriving
-        begun = self._begin(call, operation, scope, key)
-        if not begun.worker.is_started:
-            try:
-                await self._start_recorded(begun.worker)
-            except StoreConflict as error:
-                if named and await self._store.head(scope, named) is not None:
-                    raise _NamedTaken from error
-                raise
-        return begun
-
-    async def _named(self, scope: Scope, task_id: TaskId) -> TaskRow | None:
-        """Return the row of a task that a caller names. None: there is none, and this process is
-        not about to create one, until the next `await`."""
+    async def _named(self, scope: Scope, call: Call, task_id: TaskId) -> TaskRow | None:
+        """Return the row of a task that a caller names. None: there is none, its caller may create
+        it, and this process is not about to, until the next `await`."""
         with self._live.reading((scope, task_id)) as read:
             head = await self._store.head(scope, task_id)
         log = self._live.get(scope, task_id)
@@ -205,6 +196,8 @@ class Intake:
             if head is None and (log is not None or read.is_outdated):
                 # A task of this id began here meanwhile, and may have come to rest.
                 raise _NamedTaken
+            if head is None and not call.client_task_id:
+                raise TaskNotFound(taskId=task_id)
             return head
         # One is being created here. Another replica may have been first: then this one is refused.
         if log.is_held:
@@ -238,7 +231,7 @@ class Intake:
 
         A message to a task may answer a sensitive question: a fingerprint without a secret would
         let a reader of the store's file try out answers."""
-        if not self._settings.engine.idempotency:
+        if not self._has_keys:
             return None
         if call.message_key:
             return hashlib.blake2b(call.message_key.encode(), digest_size=16).digest()
@@ -255,7 +248,8 @@ class Intake:
         self, scope: Scope, key: bytes, operation: SendMessage
     ) -> Arriving | Repeated | Message | None:
         """Return what became of the same message before."""
-        found = self._live.arriving((scope, key))
+        message_key = scope, key
+        found = self._live.arriving(message_key)
         if found is not None and not found[0].is_started:
             # Another process may have been given the same message and be first.
             try:
@@ -264,7 +258,7 @@ class Intake:
                 found = None
         if found is not None and found[0].log.failure is None:
             return Arriving(*found)
-        with self._live.reading((scope, key)) as read:
+        with self._live.reading(message_key) as read:
             known = await self._store.known(scope, key)
             if known is None and operation.message.task_id:
                 # Earlier releases stored fingerprints of all messages without a secret.
@@ -315,7 +309,9 @@ class Intake:
         plan = code.plan(operation, caller=caller)
         if code.is_scoped:
             code.admit(caller, operation)
-        ends = _ends(plan, operation, self._clock)
+        ends = None
+        if plan.deadline is not None or DEADLINE in operation.metadata:
+            ends = _ends(plan, operation, self._clock)
         if ends is not None and ends <= self._clock.now() and plan.order is None:
             # Its caller waits no longer. (A task with an order is ended by its own code.)
             plan = Plan(_fail_overdue)
@@ -431,8 +427,9 @@ class Intake:
         hooks.replied(stored)
         return stored
 
-    async def _start_recorded(self, worker: Worker) -> None:
-        """Start a task's code once no other process can have taken the same message first."""
+    async def _start_recorded(self, scope: Scope, worker: Worker, named: TaskId) -> None:
+        """Start a task's code once no other process can have taken the same message first, or
+        begun a task of the id that the message names."""
 
         async def start() -> StoreRefused | None:
             try:
@@ -446,6 +443,9 @@ class Intake:
         # The caller may disconnect; the task begins all the same.
         refusal = await asyncio.shield(asyncio.ensure_future(start()))
         if refusal is not None:
+            is_conflict = isinstance(refusal, StoreConflict)
+            if named and is_conflict and await self._store.head(scope, named) is not None:
+                raise _NamedTaken from refusal
             raise refusal
 
     # Further messages
@@ -527,8 +527,6 @@ def moving_log(accepted: Arriving | Repeated) -> TaskLog | None:
 def _ends(plan: Plan, operation: SendMessage, clock: Clock) -> int | None:
     """Return when a task has to have ended, in milliseconds: the earlier of what its code and its
     caller allow. Metadata that is not a time is ignored: it may belong to another extension."""
-    if plan.deadline is None and DEADLINE not in operation.metadata:
-        return None
     ends: list[int] = []
     if plan.deadline is not None:
         ends.append(clock.now() + int(plan.deadline * 1000))

@@ -195,9 +195,9 @@ class LiveTasks:
         log.on_idle = worker.on_end = functools.partial(self._retire, worker, log)
         if log.transform is not None:
             log.on_refused = functools.partial(worker.end, TaskState.FAILED)
-        if worker.is_suspect:
-            self.isolation.suspect(worker)
         if worker.is_suspect or self.isolation.is_on:
+            if worker.is_suspect:
+                self.isolation.suspect(worker)
             worker.gate = self.isolation.enter
         worker.start()
 
@@ -226,7 +226,8 @@ class LiveTasks:
             del self._workers[key]
             if log.scope.owner:
                 self._leave(log.scope.principal)
-        if present is worker or present is None:
+            self.drop(log)
+        elif present is None:
             self.drop(log)
         if log.is_held:
             # There is no task after all: fail callers that wait for its first write.

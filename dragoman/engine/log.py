@@ -6,9 +6,7 @@ elsewhere: `following` and `reading`.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 import msgspec
 
@@ -213,7 +211,8 @@ class TaskLog(msgspec.Struct, eq=False):
     is_retired: bool = False
     # What the next write carries.
     _unwritten: LogBatch = msgspec.field(default_factory=LogBatch)
-    _tail: deque[Recorded] = msgspec.field(default_factory=deque[Recorded])
+    # A list, since a deque takes 760 bytes before it holds anything.
+    _tail: list[Recorded] = []
     _resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
     _durable: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -393,6 +392,9 @@ class TaskLog(msgspec.Struct, eq=False):
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
         events = len(self._unwritten.events)
+        if events <= SHORT_EVENTS and self._size - self._taken_bytes < NARROW_BYTES:
+            # Too little for any reason below.
+            return False
         if events >= _MAX_UNTRANSFORMED and self.transform is not None:
             return True
         if self.account.is_narrow:
@@ -442,7 +444,7 @@ class TaskLog(msgspec.Struct, eq=False):
         """Return the durable events after a position; None if memory does not reach back so far."""
         if not self._tail or after + 1 < self._tail[0].seq:
             return [] if after >= self.durable_seq else None
-        return list(islice(self._tail, after + 1 - self._tail[0].seq, None))
+        return self._tail[after + 1 - self._tail[0].seq :]
 
     def _write_soon(self) -> None:
         if not (self._is_writing or self._is_scheduled or self.is_held):
@@ -607,7 +609,7 @@ class TaskLog(msgspec.Struct, eq=False):
         else:
             self._tail_bytes += batch.size
         while len(tail) > MAX_TAIL_EVENTS or (self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1):
-            self._tail_bytes -= len(tail.popleft().body)
+            self._tail_bytes -= len(tail.pop(0).body)
 
 
 def _is_an_end(event: Event) -> bool:

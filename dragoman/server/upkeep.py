@@ -22,8 +22,10 @@ EXPIRE_EVERY = 0.5
 LOOK_EVERY = 0.75
 DRAIN_LOOK_EVERY = 2.0
 INDEX_EVERY = 2.0
-# While there are words to index, that takes at most a tenth of the time.
-INDEX_REST = 9
+# While there are words to index, that takes at most a tenth of the time; a fiftieth while other
+# work takes more than this part of a processor: a search reads what is not indexed by itself.
+INDEX_REST, INDEX_REST_BUSY = 9, 49
+_BUSY = 0.25
 
 
 class Upkeep:
@@ -152,8 +154,10 @@ class Upkeep:
         """Add the words of tasks to the index, behind the tasks."""
         store, pause = self._site.store, INDEX_EVERY
         while True:
+            rested_at, worked = time.monotonic(), time.process_time()
             await asyncio.sleep(pause)
             began, has_more = time.monotonic(), False
+            is_busy = time.process_time() - worked > _BUSY * (began - rested_at)
             try:
                 if await store.lead(Duty.INDEX_WORDS):
                     has_more = await index_some(store)
@@ -166,7 +170,8 @@ class Upkeep:
             except Exception:
                 # Whatever it was: without the next round a search misses older tasks.
                 logger.exception("words of tasks could not be indexed; trying again")
-            pause = INDEX_REST * (time.monotonic() - began) if has_more else INDEX_EVERY
+            took = time.monotonic() - began
+            pause = index_pause(took, is_busy=is_busy) if has_more else INDEX_EVERY
 
     async def _watch_drains(self) -> None:
         """End this process once an operator asked for it in another one."""
@@ -190,3 +195,8 @@ class Upkeep:
         logger.critical("%s; nothing more is acknowledged", self._site.fault)
         if self._site.end_process is not None:
             self._site.end_process()
+
+
+def index_pause(took: float, *, is_busy: bool) -> float:
+    """Return the seconds until more words are indexed, where some took so long."""
+    return (INDEX_REST_BUSY if is_busy else INDEX_REST) * took

@@ -35,7 +35,8 @@ class Activity:
         self.on = False
         # Written in C: every task passes here, on the loop.
         self._notes: SimpleQueue[_Note] = SimpleQueue()
-        self._more: Counter[str] = Counter()
+        # By state, or `_REFUSED`.
+        self._more: Counter[Enum | str] = Counter()
 
     def begin(self) -> None:
         """Log from now on."""
@@ -47,7 +48,8 @@ class Activity:
         if self._notes.qsize() < MOST:
             self._notes.put((state, agent, task_id, at))
         else:
-            self._more[_word(state)] += 1
+            # Its word is looked up once for all.
+            self._more[state] += 1
 
     def refused(self, address: str, reason: str) -> None:
         """Note that a caller was not let in, and why."""
@@ -63,7 +65,7 @@ class Activity:
                 _log(self._notes.get_nowait())
         more, self._more = self._more, Counter()
         if more:
-            kinds = ", ".join(f"{count:,} {kind}" for kind, count in more.most_common())
+            kinds = ", ".join(f"{count:,} {_word(kind)}" for kind, count in more.most_common())
             logger.info("and in the same moment: %s", kinds)
 
     def _write(self) -> None:

@@ -114,7 +114,7 @@ class Counter(_Instrument):
 
 
 # Observations of one series that are sorted into buckets together, which costs a fraction.
-_SORTED_TOGETHER = 64
+_SORTED_TOGETHER = 256
 
 
 class _Series(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 notice that it ended."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,34 @@ async def test_a_chore_that_failed_is_done_again(
         begun = _chores()
         await within(fault.is_called_again.wait())
         assert begun and begun <= _chores()
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_words_are_indexed_more_slowly_beside_other_work(
+    monkeypatch: pytest.MonkeyPatch, agent: Agent, is_busy: bool
+) -> None:
+    """A search reads what is not indexed by itself, so callers come first."""
+    told: list[bool] = []
+    is_asked = asyncio.Event()
+
+    def pause(took: float, *, is_busy: bool) -> float:
+        told.append(is_busy)
+        is_asked.set()
+        return upkeep.INDEX_EVERY
+
+    async def index_some(_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(upkeep, "INDEX_EVERY", 0.01)
+    monkeypatch.setattr(upkeep, "index_some", index_some)
+    assert upkeep.index_pause(1.0, is_busy=True) > 4 * upkeep.index_pause(1.0, is_busy=False)
+    monkeypatch.setattr(upkeep, "index_pause", pause)
+    # A processor that all of the time was for other work, or none of it.
+    worked = time.monotonic if is_busy else float
+    monkeypatch.setattr(upkeep.time, "process_time", worked)
+    async with App(agent, store=MemoryStore()).running():
+        await within(is_asked.wait())
+    assert set(told) == {is_busy}
 
 
 async def test_a_store_that_could_not_look_at_its_file_still_lets_others_in(

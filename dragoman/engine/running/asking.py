@@ -59,7 +59,7 @@ async def ask(worker: Worker, wanted: QuestionWanted) -> QuestionAnswer | None:
         late = question.answer
         if late is not None and late != place and late not in questions.inbox:
             # The code gave up after the answer had come: another question may take it.
-            questions.inbox.appendleft(late)
+            questions.inbox.insert(0, late)
         if question.due:
             _set_alarm(worker)
     return _take(worker, question, place)

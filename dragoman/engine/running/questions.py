@@ -6,7 +6,6 @@ is in `asking`.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -115,7 +114,7 @@ class Question:
 class Questions:
     """The questions that one task's code waits with."""
 
-    def __init__(self, log: TaskLog, replay: Replay, inbox: deque[int]) -> None:
+    def __init__(self, log: TaskLog, replay: Replay, inbox: list[int]) -> None:
         """`inbox` are the places of the messages that the code was not given yet."""
         self._log = log
         self._replay = replay

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import FrameType
@@ -215,7 +214,7 @@ class Worker:
         self.clock = clock
         self.plan = plan
         # The places of messages the code was not given yet.
-        self._inbox: deque[int] = deque()
+        self._inbox: list[int] = []
         # Keys of the messages it was given, for as long as the store may not have them.
         self.keys: list[tuple[Scope, bytes]] = []
         if plan.may_reply:
@@ -224,8 +223,9 @@ class Worker:
     @property
     def has_task(self) -> bool:
         """Whether it is decided that there is a task."""
-        is_none = self._reply is None and self._no_reply is None and not self._is_undecidable
-        return self.is_decided and is_none
+        if not self.is_decided or self._is_undecidable:
+            return False
+        return self._reply is None and self._no_reply is None
 
     async def decided(self) -> Message | None:
         """Wait until it is decided whether there is a task; return the reply if there is none."""
@@ -407,7 +407,7 @@ class Worker:
         if not self.is_decided:
             self.decide()
         update, at = status_update(self.log, state, parts, metadata, references)
-        return self.emit(update, at=at)
+        return self.emit(update, at)
 
     def relay(self, status: TaskStatus, metadata: Metadata | None = None) -> Recorded:
         """Record a status of another agent as the task's own."""
@@ -661,7 +661,8 @@ class Worker:
 
     async def _serve_messages(self) -> Message | None:
         while True:
-            self._end_span()
+            if self.span is not None:
+                self._end_span()
             if tracing.on:
                 self.span = turn_span(self.log, self.replay.turn, self.attempt)
             if self.is_decided:
@@ -697,7 +698,7 @@ class Worker:
                 return None
             if last_parts:
                 self.status(TaskState.WORKING, last_parts)
-            place = self._inbox.popleft()
+            place = self._inbox.pop(0)
             self.take(place)
             self.note(TurnBegan(place))
 

@@ -54,7 +54,7 @@ class FileReads:
         number = self._scopes.get(scope) or self._scope(scope)
         if number is None:
             return None
-        rows = self._rows("known", (number, key))
+        rows = self._execute(self._sql["known"], (number, key)).fetchall()
         if not rows:
             return None
         task_id, reply = rows[0]

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Protocol, TypeVar
 
 import apsw
@@ -453,11 +454,8 @@ class Writer:
 
     def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
         """Insert in the transaction that was begun; raises what refuses one of them."""
-        if len(group) == 1:
-            ((write, done),) = group
-            return [(done, None, self._apply([write])[0])]
-        numbers = self._apply([write for write, _ in group])
-        return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
+        writes, told = zip(*group, strict=True)
+        return list(zip(told, repeat(None, len(told)), self._apply(writes), strict=True))
 
     def _insert_one(self, write: Write, done: Done) -> _Outcome:
         self._execute("SAVEPOINT one")
