@@ -5,7 +5,7 @@ and `following` show tasks, `receivers` keeps where events are posted, `recovery
 tasks back, `notes` reaches the processes that share the store.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from dragoman.config import Settings
 from dragoman.engine.event_hooks import EventHooks, HookCalls
@@ -167,11 +167,11 @@ class Engine:
 
     # For operators
 
-    def follow_log(self, head: TaskRow, after: int) -> AsyncGenerator[Sequence[Recorded]]:
+    def follow_log(self, head: TaskRow, after: int) -> AsyncIterator[Sequence[Recorded]]:
         """Return all events of a task after a position, also those that no stream shows, without
         end. The task may be another agent's of the same store."""
         log = self._live.get(head.scope, head.task_id)
-        return self._following.batches(LogPosition.of(head, after), log)
+        return self._following.events(LogPosition.of(head, after), log)
 
     # For the posting of events
 

@@ -6,15 +6,14 @@ the store.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
 from dragoman.engine.gathered_reads import GatheredReads
 from dragoman.engine.live_tasks import LiveTasks
-from dragoman.engine.log import Bell, TaskLog
+from dragoman.engine.log import TaskLog
 from dragoman.engine.reading import TaskReader
 from dragoman.errors import StoreUnavailable, UnsupportedOperation
 from dragoman.model import operations as ops
@@ -52,17 +51,15 @@ class Following:
         self._live = live
         self._reader = reader
 
-    def batches(
-        self, position: LogPosition, log: TaskLog | None
-    ) -> AsyncGenerator[Sequence[Recorded]]:
-        """Return all events after a position, without end."""
-        return tail(self._reads, self._live.bell, self._live, log, position)
+    def events(self, position: LogPosition, log: TaskLog | None) -> "LogReader":
+        """Return what reads all events after a position, without end."""
+        return LogReader(self._reads, self._live, log, position)
 
-    def stream(
-        self, position: LogPosition, call: Call, log: TaskLog | None
-    ) -> AsyncGenerator[Sequence[Recorded]]:
-        """Return what the stream of a call shows after a position."""
-        return follow(self.batches(position, log), closes_on_input=call.closes_on_input)
+    def stream(self, position: LogPosition, call: Call, log: TaskLog | None) -> "StreamReader":
+        """Return what reads what the stream of a call shows after a position."""
+        return StreamReader(
+            self._reads, self._live, log, position, closes_on_input=call.closes_on_input
+        )
 
     async def look(self) -> None:
         """Wake readers of tasks that another process wrote without our hearing of it."""
@@ -91,10 +88,10 @@ class Following:
         if state.is_terminal:
             return
         log = self._live.get(position.scope, position.task_id)
-        shown = self.stream(position, call, log)
-        async with contextlib.aclosing(shown):
-            async for batch in shown:
-                yield batch
+        async for batch in self.stream(position, call, log):
+            yield batch
+            # Nor what it showed last.
+            del batch
 
     async def follow_push(self, push: Push) -> AsyncGenerator[Sequence[Recorded]]:
         """Yield a task's events after a receiver's cursor, until there will be no more."""
@@ -104,10 +101,11 @@ class Following:
         ):
             return
         log = self._live.get(head.scope, head.task_id)
-        batches = self.batches(LogPosition.of(head, push.cursor), log)
-        async with contextlib.aclosing(shown := follow(batches, closes_on_input=False)):
-            async for batch in shown:
-                yield batch
+        position = LogPosition.of(head, push.cursor)
+        async for batch in StreamReader(
+            self._reads, self._live, log, position, closes_on_input=False
+        ):
+            yield batch
 
     async def rest_elsewhere(
         self, scope: Scope, task_id: TaskId, after: int = 0, *, at_end: bool = False
@@ -117,15 +115,13 @@ class Following:
         state = head.standing.state
         if state.is_terminal or (state.is_resting and not at_end):
             return
-        batches = self.batches(LogPosition.of(head, after or head.standing.last_seq), None)
-        async with contextlib.aclosing(batches):
-            async for batch in batches:
-                for event in (recorded.event for recorded in batch):
-                    if isinstance(event, StatusUpdate) and (
-                        event.status.state.is_terminal
-                        or (event.status.state.is_resting and not at_end)
-                    ):
-                        return
+        position = LogPosition.of(head, after or head.standing.last_seq)
+        async for batch in self.events(position, None):
+            for event in (recorded.event for recorded in batch):
+                if isinstance(event, StatusUpdate) and (
+                    event.status.state.is_terminal or (event.status.state.is_resting and not at_end)
+                ):
+                    return
 
 
 def resume_position(after: int | None, head: TaskRow) -> int | None:
@@ -136,49 +132,96 @@ def resume_position(after: int | None, head: TaskRow) -> int | None:
     return max(after, 1)
 
 
-async def tail(
-    reads: GatheredReads, bell: Bell, live: LiveTasks, log: TaskLog | None, position: LogPosition
-) -> AsyncGenerator[Sequence[Recorded]]:
-    """Yield all that follows a position, without end."""
-    after = position.after
-    while True:
-        ring: asyncio.Future[None] | None = None
+class LogReader:
+    """Reads the log of a task, batch by batch, without end.
+
+    Not a generator: a loop keeps a list of those, and each needs something to close it. While it
+    waits, a reader is a position and one future.
+    """
+
+    __slots__ = ("_after", "_live", "_log", "_position", "_reads")
+
+    def __init__(
+        self, reads: GatheredReads, live: LiveTasks, log: TaskLog | None, position: LogPosition
+    ) -> None:
+        self._reads = reads
+        self._live = live
+        self._log = log
+        self._position = position
+        self._after = position.after
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Recorded]:
+        """Wait for the next events, and return them."""
+        position = self._position
+        while True:
+            ring: asyncio.Future[None] | None = None
+            try:
+                batch = self._recent()
+                if batch is None:
+                    # Listen before reading: what is written in between rings.
+                    ring = self._listen()
+                    batch = await self._reads.read(position.number, self._after)
+                if batch:
+                    self._after = batch[-1].seq
+                    return batch
+                ring = ring or self._listen()
+                await ring
+            except StoreUnavailable:
+                # The reader stays: what it has not seen is still there when the store is back.
+                await asyncio.sleep(_AWAY_PAUSE)
+            finally:
+                if ring is not None:
+                    self._live.bell.leave(position.task_id, ring)
+
+    def _recent(self) -> list[Recorded] | None:
+        """Return what memory has behind the position; None: it has to be read."""
+        after, log, position = self._after, self._log, self._position
         if log is not None and (log.is_retired or log.failure) and after >= log.durable_seq:
-            log = live.get(position.scope, position.task_id)
+            log = self._live.get(position.scope, position.task_id)
             if log is not None and log.failure:
                 log = None
         batch = log.recent(after) if log is not None else None
         if batch is None:
-            log = log or live.get(position.scope, position.task_id)
-            # Listen before reading: what is written in between rings.
-            ring = bell.listen(position.task_id, position.number, None if log else after)
-            try:
-                batch = await reads.read(position.number, after)
-            except StoreUnavailable:
-                # The reader stays: what it has not seen is still there when the store is back.
-                ring.cancel()
-                await asyncio.sleep(_AWAY_PAUSE)
-                continue
-        if batch:
-            if ring is not None:
-                ring.cancel()
-            after = batch[-1].seq
-            yield batch
-            continue
-        await (ring or bell.listen(position.task_id, position.number))
+            log = log or self._live.get(position.scope, position.task_id)
+        self._log = log
+        return batch
+
+    def _listen(self) -> asyncio.Future[None]:
+        position = self._position
+        after = None if self._log else self._after
+        return self._live.bell.listen(position.task_id, position.number, after)
 
 
-async def follow(
-    batches: AsyncGenerator[Sequence[Recorded]], *, closes_on_input: bool
-) -> AsyncGenerator[Sequence[Recorded]]:
-    """Yield what a stream shows of a log, until the task ends or the reader's dialect stops."""
-    async with contextlib.aclosing(batches):
-        async for batch in batches:
-            shown = _shown_of(batch, closes_on_input=closes_on_input)
+class StreamReader(LogReader):
+    """Reads what a stream shows of a log, until the task ends or the reader's dialect stops."""
+
+    __slots__ = ("_closes_on_input", "_is_over")
+
+    def __init__(
+        self,
+        reads: GatheredReads,
+        live: LiveTasks,
+        log: TaskLog | None,
+        position: LogPosition,
+        *,
+        closes_on_input: bool,
+    ) -> None:
+        super().__init__(reads, live, log, position)
+        self._closes_on_input = closes_on_input
+        self._is_over = False
+
+    async def __anext__(self) -> Sequence[Recorded]:
+        """Wait for the next events that are shown, and return them."""
+        while not self._is_over:
+            batch = await super().__anext__()
+            shown = _shown_of(batch, closes_on_input=self._closes_on_input)
+            self._is_over = shown.is_last
             if shown.events:
-                yield shown.events
-            if shown.is_last:
-                return
+                return shown.events
+        raise StopAsyncIteration
 
 
 class ShownBatch(NamedTuple):

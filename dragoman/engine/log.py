@@ -58,25 +58,27 @@ class Bell:
     def listen(
         self, task_id: TaskId, number: int = 0, after: int | None = None
     ) -> asyncio.Future[None]:
-        """Return a future that is done at the next ring; take it before reading the log. `after`:
-        how far its reader is in a log that another process writes."""
+        """Return a future that is done at the next ring: take it before reading the log and `leave`
+        it afterwards. `after`: how far its reader is in a log that another process writes."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(task_id, set())
-        waiting.add(future)
+        self._waiting.setdefault(task_id, set()).add(future)
         if number:
             self._ids[number], self._numbers[task_id] = task_id, number
             if after is not None:
                 self._places[future] = number, after
+        return future
 
-        def forget(future: asyncio.Future[None]) -> None:
-            waiting.discard(future)
+    def leave(self, task_id: TaskId, future: asyncio.Future[None]) -> None:
+        """A reader waits no more, whether it was woken or not. Not a callback of the future, which
+        would be kept for each of those that wait: thousands may."""
+        if self._places:
             self._places.pop(future, None)
-            if not waiting and self._waiting.get(task_id) is waiting:
+        waiting = self._waiting.get(task_id)
+        if waiting is not None and future in waiting:
+            waiting.remove(future)
+            if not waiting:
                 del self._waiting[task_id]
                 self._forget(task_id)
-
-        future.add_done_callback(forget)
-        return future
 
     def places(self) -> dict[int, int]:
         """Return how far those who wait for other processes are, by the numbers of the tasks: of

@@ -116,18 +116,17 @@ class Notes:
 
     async def _taken_in(self, head: TaskRow, message_id: str) -> int:
         state = head.standing.state
-        batches = self._following.batches(LogPosition.of(head, head.standing.last_seq), None)
-        async with contextlib.aclosing(batches):
-            async for batch in batches:
-                for recorded in batch:
-                    event = recorded.event
-                    if isinstance(event, MessageAdded) and event.message.message_id == message_id:
-                        # A message that wakes the task is followed by that status, in one write.
-                        return recorded.seq + state.is_resting
-                    if isinstance(event, StatusUpdate):
-                        state = event.status.state
-                        if state.is_terminal:
-                            raise task_ended(state)
+        position = LogPosition.of(head, head.standing.last_seq)
+        async for batch in self._following.events(position, None):
+            for recorded in batch:
+                event = recorded.event
+                if isinstance(event, MessageAdded) and event.message.message_id == message_id:
+                    # A message that wakes the task is followed by that status, in one write.
+                    return recorded.seq + state.is_resting
+                if isinstance(event, StatusUpdate):
+                    state = event.status.state
+                    if state.is_terminal:
+                        raise task_ended(state)
         raise Overloaded
 
     async def cancel(self, head: TaskRow) -> None:

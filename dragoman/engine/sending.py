@@ -1,7 +1,6 @@
 """Answers `SendMessage`: takes a message in, and replies with what becomes of it, or streams it."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 
 from dragoman.engine.following import Following, LogPosition, resume_position
@@ -113,10 +112,10 @@ class Sending:
         if state.is_terminal or (state.is_interrupted and not seq and call.after is None):
             return
         position = LogPosition(scope, task_id, number, reading.seq)
-        shown = self._following.stream(position, call, log)
-        async with contextlib.aclosing(shown):
-            async for batch in shown:
-                yield batch
+        async for batch in self._following.stream(position, call, log):
+            yield batch
+            # A stream may last for days: it does not keep what it showed last.
+            del batch
 
 
 async def _durable_beginning(accepted: Accepted) -> Message | Awaited:

@@ -351,14 +351,14 @@ async def test_a_ring_wakes_everyone_who_listens_once() -> None:
     elsewhere = bell.listen(TaskId("u"))
     here[0].cancel()
     bell.ring(ID)
-    await asyncio.sleep(0)
     assert [future.done() for future in here] == [True] * 3
     assert not elsewhere.done()
     later = bell.listen(ID)
     assert not later.done()
-    later.cancel()
-    elsewhere.cancel()
-    await asyncio.sleep(0)
+    bell.leave(ID, here[0])
+    assert bell._waiting[ID] == {later}, "one that was woken has left already"
+    bell.leave(ID, later)
+    bell.leave(TaskId("u"), elsewhere)
     assert bell._waiting == {}
 
 

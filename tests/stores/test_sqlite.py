@@ -144,7 +144,7 @@ async def test_a_commit_is_on_disk_before_anyone_hears_of_it(store: SQLiteStore)
     assert await on_writer(store, settings) == (2, "wal")
 
 
-async def test_what_a_group_may_take_back_is_in_no_file_and_the_log_is_bounded(
+async def test_what_a_group_may_take_back_is_in_no_file_and_log_and_cache_are_bounded(
     store: SQLiteStore,
 ) -> None:
     def settings(connection: apsw.Connection) -> list[Any]:
@@ -152,7 +152,7 @@ async def test_what_a_group_may_take_back_is_in_no_file_and_the_log_is_bounded(
         return [connection.pragma(name) for name in names]
 
     memory = 2
-    assert await on_writer(store, settings) == [memory, -2048, 4000]
+    assert await on_writer(store, settings) == [memory, -1024, 4000]
 
 
 async def test_writers_of_one_moment_share_commits(store: SQLiteStore) -> None:

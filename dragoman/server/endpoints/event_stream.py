@@ -99,6 +99,8 @@ class EventStreams:
             async for batch in batches:
                 size = await writer.write(batch)
                 count = 1 if isinstance(batch, Opening | Message) else len(batch)
+                # Nor does it keep what it wrote last.
+                del batch
                 if reader.is_ahead(count, size):
                     await reader.turn()
         except asyncio.CancelledError:
@@ -149,6 +151,8 @@ class SseWriter:
         if isinstance(first, Opening) and first.is_reset:
             headers.append(RESET)
         headers += self._dialect.stream_headers
+        # They are written once.
+        self._headers = []
         await self.stream.open(headers)
         if is_large:
             opening = await off_loop(_frames, first, self._dialect, self._frame)

@@ -62,6 +62,8 @@ class GrpcEndpoint:
         if (seconds := exchange.context.time_remaining()) is not None:
             call = _patient(call, seconds)
         if operation.streams:
+            # A stream may last for days: it does not keep the text of its request.
+            del body, read
             writer = GrpcWriter(request, exchange, codec, operation)
             await self._responder.stream(request, call, dialect, writer)
             return

@@ -2,7 +2,9 @@
 a request, the answer has the shape its sender expects and says nothing about us."""
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from dragoman.dialects import errors, negotiate
 from dragoman.dialects.dialect import Dialect
@@ -117,16 +119,16 @@ class JsonRpcEndpoint:
             public_error = self._responder.public_error
             await self._fail(request, public_error(request, error), id, dialect, method)
 
-    async def _stream(
+    def _stream(
         self, request: HttpRequest, call: Call, dialect: Dialect, id: jsonrpc.Id
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         def failed(error: A2AError, _: str) -> bytes:
             return jsonrpc.failure(id, dialect.encode_error(error))
 
         headers = common_headers(request, dialect.version)
         frame = jsonrpc.success_frame(id)
         writer = SseWriter(request, dialect, headers, frame, failed)
-        await self._responder.stream(request, call, dialect, writer)
+        return self._responder.stream(request, call, dialect, writer)
 
     async def _fail(
         self,

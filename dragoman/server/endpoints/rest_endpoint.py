@@ -1,8 +1,9 @@
 """REST: the paths of 1.0, those of 0.3 below `/v1`, and what leads nowhere."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from dragoman.dialects import negotiate
 from dragoman.dialects.dialect import Dialect
@@ -77,6 +78,8 @@ class RestEndpoint:
                 operation = dialect.decode_request(method, params)
             call = self._responder.call(request, operation, dialect)
             if operation.streams:
+                # A stream may last for days: it does not keep the text of its request.
+                del body, value, params
                 await self._stream(request, call, dialect)
                 return
             reply = await self._responder.reply(request, call, dialect)
@@ -115,7 +118,9 @@ class RestEndpoint:
         says, later = (kind, dialect.version, True), retry_after(error)
         await respond(request, says, encode(content), status=status, retry_after=later)
 
-    async def _stream(self, request: HttpRequest, call: Call, dialect: Dialect) -> None:
+    def _stream(
+        self, request: HttpRequest, call: Call, dialect: Dialect
+    ) -> Coroutine[Any, Any, None]:
         def failed(error: A2AError, task_id: str) -> bytes:
             table = self._settings.dialects.error_table
             return encode(dialect.encode_rest_error(error, table, task_id).body)
@@ -123,7 +128,7 @@ class RestEndpoint:
         headers = common_headers(request, dialect.version)
         frame = dialect.rest_frame
         writer = SseWriter(request, dialect, headers, frame, failed)
-        await self._responder.stream(request, call, dialect, writer)
+        return self._responder.stream(request, call, dialect, writer)
 
 
 def _content(dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:

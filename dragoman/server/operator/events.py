@@ -5,7 +5,6 @@ from any of them.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -168,14 +167,13 @@ async def _frames(ask: OperatorAsk, head: TaskRow, after: int) -> AsyncGenerator
     if head.standing.state.is_terminal and after >= head.standing.last_seq:
         yield b"event: end\ndata: {}\n\n"
         return
-    async with contextlib.aclosing(engine.follow_log(head, after)) as batches:
-        async for batch in batches:
-            frames, is_last = _frames_of(ask, batch)
-            if frames:
-                yield frames
-            if is_last:
-                yield b"event: end\ndata: {}\n\n"
-                return
+    async for batch in engine.follow_log(head, after):
+        frames, is_last = _frames_of(ask, batch)
+        if frames:
+            yield frames
+        if is_last:
+            yield b"event: end\ndata: {}\n\n"
+            return
 
 
 def _frames_of(ask: OperatorAsk, batch: Sequence[Recorded]) -> tuple[bytes, bool]:

@@ -119,9 +119,6 @@ class Writer:
         self._execute = executor(connection)
         # What a group may have to take back is kept in memory, not in a file of its own.
         self._execute("PRAGMA temp_store = memory")
-        # New keys go anywhere in their index, whose pages would be read again for each. No more,
-        # since a stream of a few megabytes fills it, and then it is what the process has grown by.
-        self._execute("PRAGMA cache_size = -2048")
         connection.wal_autocheckpoint(_WAL_PAGES)
         connection.set_busy_timeout(0)
         self._seals = seals
