@@ -98,6 +98,10 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
         await page.goto("/console/tasks")
         await expect(page.locator("[data-row]")).to_have_count(2)
         await expect(page.locator("[data-row]").first).to_contain_text("older")
+        await page.get_by_label("Agent", exact=True).select_option(label="newer")
+        await page.wait_for_url("**agent=*")
+        await expect(page.locator("[data-row]")).to_have_count(1)
+        await expect(page.locator("[data-row]")).to_contain_text("newer")
         await page.goto("/console/money")
         await expect(page.get_by_text("Available")).to_be_visible()
 

@@ -20,9 +20,8 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.security.json_values import MAX_VALUES
 from dragoman.transports import rest
 
-# Tasks that are shown, and at how many of the latest is looked for them.
+# Tasks that are shown, the latest.
 _TASKS = 8
-_LOOKED_AT = 100
 _MOST_FINDINGS = 20
 _LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream", "try_hops")
 # Events of the stream of what was sent that are shown, the last.
@@ -108,12 +107,9 @@ async def _rollouts(visit: Visit, record: dict[str, Any] | None) -> list[dict[st
 
 
 async def _latest(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return its latest tasks: those that it has here, or those that the gateway gave to it, as far
-    as they are among the latest of all."""
-    if record is None:
-        return (await visit.api.get("/tasks", agent=visit.params["name"], limit=_TASKS))["items"]
-    found = (await visit.api.get("/tasks", agent=visit.me["agents"][0], limit=_LOOKED_AT))["items"]
-    return [one for one in found if one["to"] == record["id"]][:_TASKS]
+    """Return its latest tasks: those that it has here, or those that the gateway gave to it."""
+    whose = {"agent": visit.params["name"]} if record is None else {"to": record["id"]}
+    return (await visit.api.get("/tasks", **whose, limit=_TASKS))["items"]
 
 
 def _form(skill: dict[str, Any]) -> form_fields.Field | None:

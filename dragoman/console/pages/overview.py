@@ -27,7 +27,7 @@ async def show(visit: Visit) -> Answer:
     samples = (await visit.api.get("/samples"))["items"]
     inbox = (await visit.api.get("/inbox"))["items"]
     latest = await visit.api.get("/tasks", limit=8)
-    names = await tasks.agent_names(visit) if visit.me.get("hasRegistry") else {}
+    names = await tasks.agent_names(visit)
     agents = _agents(samples, names)
     top = await visit.api.get("/top")
     context: dict[str, Any] = {
@@ -59,7 +59,7 @@ async def _agents_to_try(visit: Visit) -> list[tuple[str, str]]:
 async def top_rows(visit: Visit, top: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     """Return a top list as it is drawn: agents behind a gateway by their names."""
     rows: list[dict[str, Any]] = top[kind]
-    if kind != "agents" or not visit.me.get("hasRegistry"):
+    if kind != "agents":
         return rows
     names = await tasks.agent_names(visit)
     return [{**one, "name": names.get(one["name"], one["name"])} for one in rows]
@@ -109,5 +109,5 @@ def _agents(samples: list[dict[str, Any]], names: dict[str, str]) -> list[dict[s
             into["p99"] = max(into["p99"], one["p99"] or 0)
     for id in [id for id in found if id in names]:
         one = found.pop(id)
-        found.setdefault(names[id], {**one, "name": names[id], "is_registered": True})
+        found.setdefault(names[id], {**one, "name": names[id], "id": id})
     return sorted(found.values(), key=lambda one: (-one["failed"], -one["started"], one["name"]))

@@ -19,7 +19,8 @@ from dragoman.server.operator.shapes import (
     OneTask,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks.endpoints import given, place_of
+from dragoman.server.operator.tasks.endpoints import given
+from dragoman.server.operator.tasks.items import place_of
 from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()

@@ -46,6 +46,8 @@ class TaskSearch(PageQuery, frozen=True, kw_only=True):
 
     state: TaskState | UnsetType = UNSET
     agent: Name = ""
+    # In a gateway: the id of the registered agent that got it.
+    to: Name = ""
     context: Name = ""
     owner: Name | UnsetType = UNSET
     tenant: Name | UnsetType = UNSET

@@ -39,7 +39,7 @@ class TaskTexts:
 
 def opening_texts(log: Sequence[Recorded], error: str = "") -> TaskTexts:
     """Return the texts that the first events of a log have."""
-    return TaskTexts(_opening(log), _given_to(log), error)
+    return TaskTexts(_opening(log), agent_in(log), error)
 
 
 async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
@@ -111,11 +111,20 @@ def _opening(log: Sequence[Recorded]) -> Task | None:
     return first if isinstance(first, Task) else None
 
 
-def _given_to(log: Sequence[Recorded]) -> str:
+def agent_in(log: Sequence[Recorded]) -> str:
+    """Return the id of the agent that a gateway gave a task to, by the first events of its log."""
     for recorded in log:
-        if not recorded.is_public and isinstance(event := recorded.event, Forwarded):
+        # Judged by its bytes: the others are not decoded.
+        if recorded.body.startswith(b'{"forwarded"'):
+            event = recorded.event
+            assert isinstance(event, Forwarded), "by its bytes it is"
             return event.agent
     return ""
+
+
+def place_of(head: TaskRow) -> tuple[int, int]:
+    """Return the place of a task in lists."""
+    return head.standing.status_at, head.number
 
 
 async def _error(store: Store, head: TaskRow) -> str:
