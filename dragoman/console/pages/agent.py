@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from dragoman.authoring import form_fields
-from dragoman.console import markup
+from dragoman.console import content, markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.dialect_views import VIEWS, DialectView, GrpcView, shown_event, views_of
 from dragoman.console.pages import agents
@@ -26,7 +26,6 @@ _MOST_FINDINGS = 20
 _LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream", "try_hops")
 # Events of the stream of what was sent that are shown, the last.
 _STREAMED = 100
-_LINE = 80
 # Rollouts of it that are shown, the latest.
 _ROLLOUTS = 2
 
@@ -177,7 +176,9 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
         "curl": visit.command(view.curl(visit.origin, task)),
         "earlier": bool(events) and events[0]["position"] > 1,
         "streamed": [
-            {**one, "line": _line(one["event"])} for one in shown if one["shown"] is not None
+            {**one, "line": content.line_of(one["event"])}
+            for one in shown
+            if one["shown"] is not None
         ],
     }
 
@@ -193,38 +194,20 @@ async def _calls(visit: Visit, path: str) -> dict[str, Any] | None:
         return None
 
 
-def _line(event: Any) -> str:
-    """Return the texts that an event says, in a line."""
-    texts: list[str] = []
-
-    def collect(value: Any) -> None:
-        if isinstance(value, dict):
-            for name, inner in cast("dict[str, Any]", value).items():
-                if name == "text" and isinstance(inner, str):
-                    texts.append(inner[:_LINE])
-                else:
-                    collect(inner)
-        elif isinstance(value, list):
-            for inner in cast("list[Any]", value):
-                collect(inner)
-
-    collect(event)
-    return " ".join(" ".join(texts).split())[:_LINE]
-
-
 def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:
     skill = visit.field("skill")
     metadata = {"skillId": skill} if skill else {}
     form = context["forms"].get(skill)
-    if form is not None:
+    own = {
+        f"{form_fields.ROOT}{name[len(skill) + 1 :]}": values
+        for name, values in (visit.form or {}).items()
+        if name.startswith(f"{skill}:")
+    }
+    has_fields = any(value for values in own.values() for value in values)
+    if form is not None and (has_fields or not visit.field("words")):
         schema = next(
             one["inputSchema"] for one in context["agent"]["skills"] if one["id"] == skill
         )
-        own = {
-            f"{form_fields.ROOT}{name[len(skill) + 1 :]}": values
-            for name, values in (visit.form or {}).items()
-            if name.startswith(f"{skill}:")
-        }
         given = form_fields.read(schema, own)
         if given.errors:
             context["forms"][skill] = given.form

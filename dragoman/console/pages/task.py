@@ -138,7 +138,10 @@ async def raw(visit: Visit) -> Answer:
     last_shown = events[-1]["position"] if events else 0
     here = path_of(context["task"]["id"], "Raw")
     context |= {
-        "events": [dialect_views.shown_event(event, view) for event in events],
+        "events": [
+            {**dialect_views.shown_event(one, view), "line": content.line_of(one["event"])}
+            for one in events
+        ],
         "shape": shape if view else "stored",
         "shapes": [
             ("stored", "as stored"),
