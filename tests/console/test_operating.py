@@ -94,7 +94,12 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
             await page.get_by_role("link", name="Watch its task").click()
             await expect(page.locator(".say.artifact")).to_contain_text(f"{name} heard: hello")
             await page.get_by_role("link", name="Tree").click()
-            await expect(page.locator(".tree .node")).to_have_count(2)
+            nodes = page.locator(".tree .node")
+            await expect(nodes).to_have_count(2)
+            # What the agent has in its own store, the gateway tells as far as it knows it.
+            await expect(nodes.last).to_contain_text("elsewhere")
+            await expect(nodes.last.locator(".state")).to_have_text("completed")
+            await expect(nodes.last.locator(".number")).to_have_count(1)
         await page.goto("/console/tasks")
         await expect(page.locator("[data-row]")).to_have_count(2)
         await expect(page.locator("[data-row]").first).to_contain_text("older")
@@ -206,6 +211,7 @@ async def test_a_task_that_waits_for_a_person_shows_that_its_process_left(
                 await asyncio.to_thread(again.ready)
                 # The same page, which nobody loaded again.
                 await expect(page.locator("svg .bar-gap")).to_have_count(1)
+                await expect(page.locator("svg .label", has_text="asks")).to_have_count(1)
                 line = page.locator("tr", has_text="has left; the next answer goes on in another")
                 await expect(line).to_contain_text("since")
                 answer = message("the garden", taskId=task)

@@ -331,12 +331,15 @@ class TransitionItems(_Shape, frozen=True):
 
 
 class Node(_Shape, frozen=True, omit_defaults=True):
-    """A task of a tree, and those below it. Of a task in another store only the place is known."""
+    """A task of a tree, and those below it. Of a task in another store only the place is known,
+    and what the gateway that gave it away heard of it."""
 
     id: str
     agent: str = ""
     url: str = ""
     task: TaskItem | UnsetType = UNSET
+    # Of a task in another store: its state, as far as it is known here.
+    state: TaskState | UnsetType = UNSET
     # What the call took: seconds, and credits.
     seconds: float = 0.0
     cost: float = 0.0
