@@ -424,6 +424,7 @@ async def test_a_skill_with_arguments_is_tried_by_a_form_of_them(
         await page.get_by_role("button", name="Send").click()
         await page.get_by_role("link", name="Watch its task").click()
         await expect(page.locator(".say.artifact")).to_contain_text("1 then 2 then 3")
+        await expect(page.locator("h1")).to_have_text('{"to":3,"word":"then"}')
 
 
 async def test_an_agent_is_tried_and_the_exchange_is_shown(browser: Browser, site: Site) -> None:

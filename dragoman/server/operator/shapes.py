@@ -222,6 +222,8 @@ class InboxItem(_Shape, frozen=True, omit_defaults=True):
     tenant: str
     owner: str
     since: str
+    # In a gateway: the id of the registered agent that asks.
+    to: str = ""
     sensitive: bool = False
     choices: list[str] = []
     schema: Any = None

@@ -134,7 +134,7 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
         attempt=attempt,
         deadline=instant(deadline),
         why=why,
-        requests=[inbox_item(head, one) for one in await _requests(ask, head)],
+        requests=[inbox_item(head, one, item.to) for one in await _requests(ask, head)],
     )
 
 

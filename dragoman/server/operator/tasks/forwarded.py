@@ -17,13 +17,19 @@ from dragoman.stores.interface import Store, Survey, TaskRow
 _AT_ONCE = 200
 
 
-async def given_to(store: Store, agent: str, heads: Sequence[TaskRow]) -> list[TaskRow]:
-    """Return those of some tasks that were given to an agent, by its id."""
+async def agents_of(store: Store, heads: Sequence[TaskRow]) -> list[str]:
+    """Return the id of the agent that each of some tasks was given to; empty: to none."""
     places = [(head.number, 0) for head in heads]
     logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
     # A file is read without waiting.
     await asyncio.sleep(0)
-    return [head for head, log in zip(heads, logs, strict=True) if agent_in(log) == agent]
+    return [agent_in(log) for log in logs]
+
+
+async def given_to(store: Store, agent: str, heads: Sequence[TaskRow]) -> list[TaskRow]:
+    """Return those of some tasks that were given to an agent, by its id."""
+    agents = await agents_of(store, heads)
+    return [head for head, one in zip(heads, agents, strict=True) if one == agent]
 
 
 async def find_given_to(
