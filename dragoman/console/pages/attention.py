@@ -178,7 +178,7 @@ def _failing(agents: list[dict[str, Any]]) -> Found:
         if one["failed"] and one["failed"] * 5 >= one["ended"]:
             text = f"{one['name']} failed {one['failed']:g} of {one['ended']:g} tasks"
             # One behind the gateway is known by its id there.
-            agent = one.get("id") or one["name"]
+            agent = one["id"] or one["name"]
             to = link("/tasks", agent=agent, state="TASK_STATE_FAILED")
             found.append(Attention("bad", "cross", text, to, "See why"))
     return _cut(found, "/tasks?state=TASK_STATE_FAILED", "agents fail")
