@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,8 @@ _PICTURES = {
 _KEY = re.compile(r"(?P<list>[mase])(?P<at>[0-9]{0,9})\.(?P<part>[0-9]{1,6})")
 # Messages of one task that are drawn at once: the last ones.
 MOST_SHOWN = 200
+# Characters of a line that stands for an event.
+_LINE = 80
 
 
 def conversation(task: dict[str, Any]) -> list[dict[str, Any]]:
@@ -260,3 +262,22 @@ def text_of(message: dict[str, Any]) -> str:
         elif "data" in part:
             found.append(msgspec.json.encode(part["data"]).decode())
     return "\n".join(found)
+
+
+def line_of(event: Any) -> str:
+    """Return the texts that an event says, in a line."""
+    texts: list[str] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in cast("dict[str, Any]", value).items():
+                if name == "text" and isinstance(inner, str):
+                    texts.append(inner[:_LINE])
+                else:
+                    collect(inner)
+        elif isinstance(value, list):
+            for inner in cast("list[Any]", value):
+                collect(inner)
+
+    collect(event)
+    return " ".join(" ".join(texts).split())[:_LINE]

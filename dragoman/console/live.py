@@ -2,16 +2,18 @@
 that became others.
 
 Those who look at the same page with the same rights share one drawing of it. What consoles cost is
-bounded: all of them together may draw and send for a small share of the time, and the more are
-open, the less often each is drawn. A reader that is slow costs a place in a loop and nothing more.
+bounded: all of them together may draw and send for a small share of the time, spread over it, and
+the more are open, the less often each is drawn. A reader that is slow costs a place in a loop and
+nothing more.
 """
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -27,14 +29,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 Found = tuple[Sequence["Fragment"], float]
-Draw = Callable[[], Awaitable[Found]]
-MayRead = Callable[[], Awaitable[bool]]
+Draw = Callable[[], Coroutine[Any, Any, Found]]
+MayRead = Callable[[], Coroutine[Any, Any, bool]]
 
 # Of the time of the loop, for all consoles together.
 _SHARE = 0.03
 # Seconds that sending one drawing to one reader takes, about; and drawing, before one was timed.
 _SEND_COST = 0.0003
 _DRAW_COST = 0.005
+# Seconds between two drawings of a page: at least, and if all of them change all the time.
 _LEAST_PAUSE = 0.25
 _LONGEST_PAUSE = 60.0
 # What ends a stream: its reader comes back, and is then known or not.
@@ -46,17 +49,28 @@ class LivePages:
 
     def __init__(self) -> None:
         self._pages: dict[str, _LivePage] = {}
-        # Seconds that drawing a page took lately.
+        # Seconds of processor that drawing a page took lately.
         self.draw_cost = _DRAW_COST
         # How many drawings there were.
         self.drawings = 0
+        # Pages that are to be drawn wait here, the first that came first.
+        self._order = asyncio.Lock()
+        self._next_at = 0.0
 
     @property
-    def pause(self) -> float:
-        """Seconds between two drawings of a page."""
+    def gap(self) -> float:
+        """Seconds between the drawings of any two pages."""
+        pages = max(1, len(self._pages))
         readers = sum(page.readers for page in self._pages.values())
-        cost = len(self._pages) * self.draw_cost + readers * _SEND_COST
-        return min(max(_LEAST_PAUSE, cost / _SHARE), _LONGEST_PAUSE)
+        cost = self.draw_cost + readers / pages * _SEND_COST
+        return min(cost / _SHARE, _LONGEST_PAUSE / pages)
+
+    async def turn(self) -> None:
+        """Wait until one more page may be drawn. Drawings at once would add up to seconds in which
+        callers get next to nothing."""
+        async with self._order:
+            await asyncio.sleep(self._next_at - time.monotonic())
+            self._next_at = time.monotonic() + self.gap
 
     async def follow(
         self,
@@ -168,7 +182,7 @@ class _LivePage:
                 try:
                     while True:
                         every = await self._draw_again()
-                        await asyncio.sleep(self._pages.pause)
+                        await asyncio.sleep(_LEAST_PAUSE)
                         await asyncio.wait({waiting}, timeout=every or None)
                         if waiting.done():
                             if waiting.result() is None:
@@ -188,13 +202,39 @@ class _LivePage:
 
     async def _draw_again(self) -> float:
         """Draw the page and tell its readers; return the seconds that a drawing holds at most."""
-        began = time.monotonic()
-        fragments, every = await self._draw()
+        await self._pages.turn()
+        drawing = _Timed(self._draw())
+        fragments, every = await drawing
         self._parts = [_Part(one.id, one.digest, _frame(one.id, one.html)) for one in fragments]
         self._pages.drawings += 1
-        self._pages.draw_cost += (time.monotonic() - began - self._pages.draw_cost) / 16
+        self._pages.draw_cost += (drawing.seconds - self._pages.draw_cost) / 16
         self.wake()
         return every
+
+
+class _Timed:
+    """Counts the processor time of a coroutine: without that of others while it waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, Found]) -> None:
+        self._work = work
+        self.seconds = 0.0
+
+    def __await__(self) -> Generator[Any, Any, Found]:
+        step: Callable[[], Any] = functools.partial(self._work.send, None)
+        while True:
+            began = time.thread_time()
+            try:
+                waits_for = step()
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.seconds += time.thread_time() - began
+            try:
+                given = yield waits_for
+                step = functools.partial(self._work.send, given)
+            except BaseException as error:
+                # A cancellation, most likely: it is the work's to handle.
+                step = functools.partial(self._work.throw, error)
 
 
 def _frame(id: str, html: str) -> bytes:

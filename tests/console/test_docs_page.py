@@ -37,6 +37,10 @@ async def test_every_route_is_drawn_with_its_fields() -> None:
             if row.query is not None:
                 for name in row.query.__struct_encode_fields__:
                     assert name in shown
+            # The objects that it needs, and no others.
+            linked = set(re.findall(r'href="#(\w+)"', page.text)) - {"main"}
+            assert linked <= set(re.findall(r'<details id="(\w+)"', page.text)), row.name
+            assert ("AuditChain" in shown) == (row.name == "verify_audit"), row.name
         assert (await visitor.get("/console/docs?op=nothing")).status_code == 404
         assert (await visitor.get("/console/docs?api=gateway")).status_code == 404
 

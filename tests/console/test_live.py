@@ -15,7 +15,9 @@ from harness.serving import Frame, Site, client, frames, message
 from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent
+from dragoman.console import live
 from dragoman.console.api import VisitorApi
+from dragoman.console.live import LivePages
 from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
 from dragoman.server.store_marks import ended_sessions
@@ -134,7 +136,7 @@ async def test_streams_end_when_the_server_stops() -> None:
 async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
     async with console(echo()) as site:
         part = next(part for part in site.app.site.parts if isinstance(part, ConsolePart))
-        assert part.live.pause == 0.25
+        alone = part.live.gap
         # One that is forgotten is closed.
         open_ones: list[AsyncIterator[Frame]] = []
         async with contextlib.AsyncExitStack() as stack:
@@ -144,9 +146,66 @@ async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
                 open_ones.append(frames(answer))
                 await within(anext(open_ones[-1]))
             # All together draw for no more than three hundredths of the time.
-            assert 20 * part.live.draw_cost / part.live.pause <= 0.03
-            assert part.live.pause > 0.25
-        await eventually(lambda: part.live.pause == 0.25)
+            assert part.live.draw_cost / part.live.gap <= 0.03
+        assert alone <= 0.25
+
+
+async def test_pages_are_drawn_one_after_the_other_with_time_for_callers_between() -> None:
+    """However many of them have changed at the same moment."""
+    pages, began = LivePages(), asyncio.get_running_loop().time()
+    pages.draw_cost = 0.0003
+    at: list[float] = []
+
+    async def drawn() -> None:
+        await pages.turn()
+        at.append(time.monotonic())
+
+    waiting = [asyncio.create_task(drawn()) for _ in range(20)]
+    await asyncio.sleep(0)
+    # One that is closed leaves its place to the others.
+    waiting[3].cancel()
+    await within(asyncio.gather(*waiting, return_exceptions=True))
+    assert len(at) == 19
+    assert all(later - before >= 0.009 for before, later in itertools.pairwise(at))
+    assert asyncio.get_running_loop().time() - began >= 0.17
+
+
+async def test_only_the_time_of_a_drawing_itself_counts() -> None:
+    """Not that of others who have the processor while it waits, nor does it keep a cancellation."""
+    turns = 0
+
+    async def busy() -> None:
+        nonlocal turns
+        while True:
+            _spin(0.002)
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def draw() -> tuple[list[Any], float]:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return [], 7.0
+
+    other = asyncio.create_task(busy())
+    drawing = live._Timed(draw())  # pyright: ignore[reportPrivateUsage] # what the test is about
+
+    async def waits() -> Any:
+        return await drawing
+
+    task = asyncio.create_task(waits())
+    await eventually(lambda: turns >= 20)
+    task.cancel()
+    assert await within(task) == ([], 7.0)
+    other.cancel()
+    assert 0 < drawing.seconds < 0.02
+
+
+def _spin(seconds: float) -> None:
+    ends_at = time.thread_time() + seconds
+    while time.thread_time() < ends_at:
+        pass
 
 
 async def test_a_page_counts_as_one_request_and_what_it_does_as_another(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from dragoman.console.markup import (
     ticked,
     visible,
 )
+from dragoman.console.pages import attention, overview
 from dragoman.console.rendering import render, seconds, setting, short
 from dragoman.console.timeline import draw, told
 from tests.console.payloads import PAYLOADS
@@ -320,3 +321,20 @@ def test_a_setting_of_bytes_is_read_with_its_unit() -> None:
     assert setting("268435456", "max_bytes_per_caller") == "268 MB"
     assert setting("0", "max_stored_bytes") == "0"
     assert setting("1000", "max_tasks_per_caller") == "1000"
+
+
+def test_an_agent_behind_a_gateway_is_told_with_its_tasks_and_its_filter() -> None:
+    figures = {"started": 0, "ended": 3, "failed": 1, "p50": 20.0, "p99": 40.0}
+    begun = {"started": 3, "ended": 0, "failed": 0, "p50": None, "p99": None}
+    samples = [{"agents": {"travel": figures, "gateway": begun}}, {"agents": {}}]
+    travel, gateway = overview._agents(samples, {"7f": "travel"}, ["gateway"])  # pyright: ignore[reportPrivateUsage]
+    assert (travel["name"], travel["id"], travel["tasks"], travel["failed"]) == (
+        "travel",
+        "7f",
+        3,
+        1,
+    )
+    assert (travel["p50"], travel["p99"]) == (20.0, 40.0)
+    assert (gateway["name"], gateway["id"], gateway["tasks"]) == ("gateway", "", 3)
+    (fault,) = attention._failing([travel, gateway])  # pyright: ignore[reportPrivateUsage]
+    assert fault.to == "/tasks?agent=7f&state=TASK_STATE_FAILED"

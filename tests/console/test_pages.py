@@ -2,20 +2,25 @@
 read them."""
 
 import asyncio
+import contextlib
 import html
 import re
 import shlex
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import pytest
-from harness.serving import Site
+from harness.serving import Site, hosting
 from harness.waiting import eventually
 from playwright.async_api import Browser, Page, expect
 
 from dragoman import Agent, TaskFailed, Turn
+from dragoman.config import load_settings
+from dragoman.console.part import ConsolePart
 from dragoman.console.rendering import instant
+from dragoman.gateway.app import gateway_app
 from tests.console.browser import axe
 from tests.console.sites import console, looking
 
@@ -311,6 +316,15 @@ async def test_a_task_is_shown_as_each_version_has_it_with_the_command_that_gets
         await page.select_option("#as", "1.0-rest")
         await page.wait_for_url("**as=1.0-rest")
         await expect(page.locator(".command")).to_contain_text(f"/tasks/{task}")
+        # What is unfolded is in the address, and so is what was folded again.
+        await page.locator("#event-1 summary").click()
+        await page.locator("#event-2 summary").press("Enter")
+        assert page.url.endswith("as=1.0-rest#event-2")
+        await page.reload()
+        await expect(page.locator("#event-2[open]")).to_be_visible()
+        await expect(page.locator("details[open]")).to_have_count(1)
+        await page.locator("#event-2 summary").click()
+        assert page.url.endswith("as=1.0-rest")
 
 
 async def test_the_scrubber_shows_the_task_as_it_was(browser: Browser, site: Site) -> None:
@@ -338,8 +352,6 @@ async def test_a_task_is_sent_again_with_other_words(browser: Browser, site: Sit
 
 
 async def test_a_cassette_of_a_task_is_played_back(site: Site, tmp_path: Any) -> None:
-    from harness.serving import hosting
-
     from dragoman import Client
     from dragoman.testing.cassettes.cassette import read
     from dragoman.testing.cassettes.replayer import Replayer
@@ -377,6 +389,42 @@ async def test_a_delegated_task_is_a_branch_of_the_tree(browser: Browser, site: 
 
 
 # An agent to try
+
+
+@pytest.mark.parametrize("is_behind_a_gateway", [False, True])
+async def test_a_skill_with_arguments_is_tried_by_a_form_of_them(
+    browser: Browser, tmp_path: Path, is_behind_a_gateway: bool
+) -> None:
+    counter = Agent("Counter", "Counts.")
+
+    @counter.skill
+    async def count(to: int, word: str = "and") -> str:
+        return f" {word} ".join(str(one + 1) for one in range(to))
+
+    async with contextlib.AsyncExitStack() as stack:
+        if is_behind_a_gateway:
+            # As `dragoman up` has it: the agent, and the gateway before it, in one store.
+            settings = load_settings({}, store=str(tmp_path / "tasks.db"))
+            app = gateway_app(counter, settings=settings, is_local=True, parts=[ConsolePart()])
+            url = await stack.enter_async_context(hosting(app))
+            await app.listening([url])
+        else:
+            url = (await stack.enter_async_context(console(counter))).url
+        refused = ["error: Failed to load resource: the server responded with a status of 422"]
+        page = await stack.enter_async_context(looking(browser, url, allowed=refused))
+        await page.goto("/console/agents/counter")
+        await expect(page.get_by_label("word")).to_be_hidden()
+        await page.get_by_label("Skill").select_option("count")
+        await expect(page.get_by_label("Message")).to_be_hidden()
+        await page.get_by_label("word").fill("then")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.locator(".wrong")).to_be_visible()
+        await expect(page.get_by_label("word")).to_have_value("then")
+        await page.get_by_label("to", exact=True).fill("3")
+        await page.get_by_role("button", name="Send").click()
+        await page.get_by_role("link", name="Watch its task").click()
+        await expect(page.locator(".say.artifact")).to_contain_text("1 then 2 then 3")
+        await expect(page.locator("h1")).to_have_text('{"to":3,"word":"then"}')
 
 
 async def test_an_agent_is_tried_and_the_exchange_is_shown(browser: Browser, site: Site) -> None:

@@ -1,10 +1,12 @@
 """One line of log for each task that rests and each refused login, however many there are."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
 from harness.serving import serving
+from harness.waiting import eventually
 
 from dragoman import Agent, Turn
 from dragoman.engine import log
@@ -75,10 +77,17 @@ async def test_a_forwarded_task_is_logged_and_counted_under_the_name_of_its_agen
     async def forecast(city: str) -> str:
         return f"Sunny in {city}"
 
+    def turns(name: str) -> int:
+        found = re.search(rf'turn_seconds_count{{agent="{name}"}} (\d+)', page.render().decode())
+        return int(found[1]) if found else 0
+
+    before = turns("weather")
     async with gateway(tmp_path) as site, Restartable(agent) as upstream:
         registered = await site.register(upstream.url)
         async with site.client(registered) as client:
             await client.send("Oslo")
+        # The agent's own, and the gateway's.
+        await eventually(lambda: turns("weather") == before + 2)
         figures = page.render().decode()
     activity.flush()
     agents = {line.__dict__["agent"] for line in caplog.records if "completed" in line.message}

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from dragoman.authoring import form_fields
-from dragoman.console import markup
+from dragoman.console import content, markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.dialect_views import VIEWS, DialectView, GrpcView, shown_event, views_of
 from dragoman.console.pages import agents
@@ -20,14 +20,12 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.security.json_values import MAX_VALUES
 from dragoman.transports import rest
 
-# Tasks that are shown, and at how many of the latest is looked for them.
+# Tasks that are shown, the latest.
 _TASKS = 8
-_LOOKED_AT = 100
 _MOST_FINDINGS = 20
 _LIVE = ("agent_head", "agent_rollouts", "agent_tasks", "try_stream", "try_hops")
 # Events of the stream of what was sent that are shown, the last.
 _STREAMED = 100
-_LINE = 80
 # Rollouts of it that are shown, the latest.
 _ROLLOUTS = 2
 
@@ -108,12 +106,9 @@ async def _rollouts(visit: Visit, record: dict[str, Any] | None) -> list[dict[st
 
 
 async def _latest(visit: Visit, record: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Return its latest tasks: those that it has here, or those that the gateway gave to it, as far
-    as they are among the latest of all."""
-    if record is None:
-        return (await visit.api.get("/tasks", agent=visit.params["name"], limit=_TASKS))["items"]
-    found = (await visit.api.get("/tasks", agent=visit.me["agents"][0], limit=_LOOKED_AT))["items"]
-    return [one for one in found if one["to"] == record["id"]][:_TASKS]
+    """Return its latest tasks: those that it has here, or those that the gateway gave to it."""
+    whose = {"agent": visit.params["name"]} if record is None else {"to": record["id"]}
+    return (await visit.api.get("/tasks", **whose, limit=_TASKS))["items"]
 
 
 def _form(skill: dict[str, Any]) -> form_fields.Field | None:
@@ -181,7 +176,9 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
         "curl": visit.command(view.curl(visit.origin, task)),
         "earlier": bool(events) and events[0]["position"] > 1,
         "streamed": [
-            {**one, "line": _line(one["event"])} for one in shown if one["shown"] is not None
+            {**one, "line": content.line_of(one["event"])}
+            for one in shown
+            if one["shown"] is not None
         ],
     }
 
@@ -197,38 +194,20 @@ async def _calls(visit: Visit, path: str) -> dict[str, Any] | None:
         return None
 
 
-def _line(event: Any) -> str:
-    """Return the texts that an event says, in a line."""
-    texts: list[str] = []
-
-    def collect(value: Any) -> None:
-        if isinstance(value, dict):
-            for name, inner in cast("dict[str, Any]", value).items():
-                if name == "text" and isinstance(inner, str):
-                    texts.append(inner[:_LINE])
-                else:
-                    collect(inner)
-        elif isinstance(value, list):
-            for inner in cast("list[Any]", value):
-                collect(inner)
-
-    collect(event)
-    return " ".join(" ".join(texts).split())[:_LINE]
-
-
 def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:
     skill = visit.field("skill")
     metadata = {"skillId": skill} if skill else {}
     form = context["forms"].get(skill)
-    if form is not None:
+    own = {
+        f"{form_fields.ROOT}{name[len(skill) + 1 :]}": values
+        for name, values in (visit.form or {}).items()
+        if name.startswith(f"{skill}:")
+    }
+    has_fields = any(value for values in own.values() for value in values)
+    if form is not None and (has_fields or not visit.field("words")):
         schema = next(
             one["inputSchema"] for one in context["agent"]["skills"] if one["id"] == skill
         )
-        own = {
-            f"{form_fields.ROOT}{name[len(skill) + 1 :]}": values
-            for name, values in (visit.form or {}).items()
-            if name.startswith(f"{skill}:")
-        }
         given = form_fields.read(schema, own)
         if given.errors:
             context["forms"][skill] = given.form

@@ -6,6 +6,7 @@ from urllib.parse import quote
 from dragoman.console import markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+from dragoman.model.card import SCHEMAS_URI
 
 CARD_PATH = "/.well-known/agent-card.json"
 _V1 = (b"a2a-version", b"1.0")
@@ -45,7 +46,7 @@ def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
         "description": card.get("description", ""),
         "status": "online",
         "card": card,
-        "skills": card.get("skills", []),
+        "skills": with_schemas(card.get("skills", []), card),
         "spoken": spoken(card),
         "price": None,
         "trust": None,
@@ -65,7 +66,7 @@ def registered(record: dict[str, Any]) -> dict[str, Any]:
         "description": record["description"],
         "status": record["status"],
         "card": card,
-        "skills": record["skills"],
+        "skills": with_schemas(record["skills"], card),
         "spoken": spoken(card),
         "price": record["price_per_task"],
         "trust": record["trust_score"],
@@ -74,6 +75,27 @@ def registered(record: dict[str, Any]) -> dict[str, Any]:
         "is_paused": record["is_paused"],
         "record": record,
     }
+
+
+def with_schemas(skills: list[dict[str, Any]], card: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return skills with the schemas of their arguments that the card has beside them, unless they
+    have their own."""
+    found: dict[str, Any] = {}
+    extensions: Any = _object(card.get("capabilities")).get("extensions")
+    for one in cast("list[Any]", extensions) if isinstance(extensions, list) else []:
+        if (extension := _object(one)).get("uri") == SCHEMAS_URI:
+            found |= _object(_object(extension.get("params")).get("schemas"))
+    return [
+        {**skill, "inputSchema": found[skill["id"]]}
+        if skill.get("id") in found and "inputSchema" not in skill
+        else skill
+        for skill in skills
+    ]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return a member of a stranger's card that should be an object."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def spoken(card: dict[str, Any]) -> list[str]:

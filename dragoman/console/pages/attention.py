@@ -150,13 +150,15 @@ async def _quiet(visit: Visit) -> Found:
     """Return agents that may hang: what they do shows nothing."""
     items = (await visit.api.get("/quiet-tasks"))["items"]
     shown = await tasks.rows(visit, [one["task"] for one in items])
-    groups: dict[tuple[str, bool], list[tuple[dict[str, Any], str]]] = {}
+    groups: dict[tuple[str, bool], list[tuple[dict[str, Any], str, str]]] = {}
     for one, task in zip(items, shown, strict=True):
         name = task["to"] or task["agent"]
-        groups.setdefault((name, one["isUnanswered"]), []).append((task, one["since"]))
+        groups.setdefault((name, one["isUnanswered"]), []).append(
+            (task, one["since"], one["task"]["to"])
+        )
     found: Found = []
     for (name, is_unanswered), ones in groups.items():
-        task, since = ones[0]
+        task, since, agent = ones[0]
         many = "a task" if len(ones) == 1 else f"{len(ones)} tasks"
         began = read_instant(since)
         age = seconds((datetime.now(UTC) - began).total_seconds()) if began else "some time"
@@ -165,7 +167,7 @@ async def _quiet(visit: Visit) -> Found:
             found.append(Attention("bad", "bar", text, f"/agents/{name}", "Probe or pause it"))
         else:
             text = f"{name} shows nothing of {many} for {age}: “{task['words'][:60]}”"
-            to = link("/tasks", agent=task["agent"], state=task["state"])
+            to = link("/tasks", agent=agent or task["agent"], state=task["state"])
             found.append(Attention("ask", "bar", text, to, "Look, or cancel"))
     return _cut(found, "/tasks", "agents may hang")
 
@@ -175,10 +177,9 @@ def _failing(agents: list[dict[str, Any]]) -> Found:
     for one in agents:
         if one["failed"] and one["failed"] * 5 >= one["ended"]:
             text = f"{one['name']} failed {one['failed']:g} of {one['ended']:g} tasks"
-            to = link("/tasks", agent=one["name"], state="TASK_STATE_FAILED")
-            if one.get("is_registered"):
-                # Its tasks are the gateway's in the list of all.
-                to = f"/agents/{one['name']}"
+            # One behind the gateway is known by its id there.
+            agent = one["id"] or one["name"]
+            to = link("/tasks", agent=agent, state="TASK_STATE_FAILED")
             found.append(Attention("bad", "cross", text, to, "See why"))
     return _cut(found, "/tasks?state=TASK_STATE_FAILED", "agents fail")
 

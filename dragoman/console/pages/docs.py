@@ -40,6 +40,8 @@ class Operation(NamedTuple):
     streams: bool
     # What is filled in to try it.
     schema: dict[str, Any]
+    # The objects that it takes and answers, by name.
+    objects: dict[str, Any]
 
 
 async def show(visit: Visit) -> Answer:
@@ -137,7 +139,29 @@ def _operation(verb: str, path: str, said: dict[str, Any], components: Any) -> O
             "required": required,
             "components": components,
         },
+        objects=_objects([parameters, body, answers], components.get("schemas", {})),
     )
+
+
+def _objects(used: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the objects that a route takes or answers, and those in them, in their order."""
+    found: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            place: Any = cast("dict[str, Any]", value).get("$ref")
+            name = place.rpartition("/")[2] if isinstance(place, str) else ""
+            if name in known and name not in found:
+                found.add(name)
+                collect(known[name])
+            for inner in cast("dict[str, Any]", value).values():
+                collect(inner)
+        elif isinstance(value, list):
+            for inner in cast("list[Any]", value):
+                collect(inner)
+
+    collect(used)
+    return {name: schema for name, schema in known.items() if name in found}
 
 
 def _schema(answer: dict[str, Any]) -> Any:

@@ -27,8 +27,8 @@ async def show(visit: Visit) -> Answer:
     samples = (await visit.api.get("/samples"))["items"]
     inbox = (await visit.api.get("/inbox"))["items"]
     latest = await visit.api.get("/tasks", limit=8)
-    names = await tasks.agent_names(visit) if visit.me.get("hasRegistry") else {}
-    agents = _agents(samples, names)
+    names = await tasks.agent_names(visit)
+    agents = _agents(samples, names, visit.me["agents"])
     top = await visit.api.get("/top")
     context: dict[str, Any] = {
         "top": [(name, await top_rows(visit, top, kind)) for name, kind in _TOP],
@@ -59,7 +59,7 @@ async def _agents_to_try(visit: Visit) -> list[tuple[str, str]]:
 async def top_rows(visit: Visit, top: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     """Return a top list as it is drawn: agents behind a gateway by their names."""
     rows: list[dict[str, Any]] = top[kind]
-    if kind != "agents" or not visit.me.get("hasRegistry"):
+    if kind != "agents":
         return rows
     names = await tasks.agent_names(visit)
     return [{**one, "name": names.get(one["name"], one["name"])} for one in rows]
@@ -94,9 +94,12 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
     ]
 
 
-def _agents(samples: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+def _agents(
+    samples: list[dict[str, Any]], names: dict[str, str], served: list[str]
+) -> list[dict[str, Any]]:
     """Return what each agent did in the time of the samples. Those behind the gateway are in
     `names`, by their ids; one that this process serves too is told once, with all its tasks."""
+    ids = {name: id for id, name in names.items() if name not in served}
     found: dict[str, dict[str, Any]] = {}
     for sample in samples:
         for name, one in sample.get("agents", {}).items():
@@ -107,7 +110,8 @@ def _agents(samples: list[dict[str, Any]], names: dict[str, str]) -> list[dict[s
                 into[figure] += one[figure]
             into["p50"] = one["p50"] or into["p50"]
             into["p99"] = max(into["p99"], one["p99"] or 0)
-    for id in [id for id in found if id in names]:
-        one = found.pop(id)
-        found.setdefault(names[id], {**one, "name": names[id], "is_registered": True})
-    return sorted(found.values(), key=lambda one: (-one["failed"], -one["started"], one["name"]))
+    for name, one in found.items():
+        # What a gateway gives to an agent begins at the gateway, and ends as the agent's.
+        one["tasks"] = max(one["started"], one["ended"])
+        one["id"] = ids.get(name, "")
+    return sorted(found.values(), key=lambda one: (-one["failed"], -one["tasks"], one["name"]))

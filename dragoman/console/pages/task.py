@@ -109,9 +109,7 @@ async def timeline_view(visit: Visit) -> Answer:
         found.append(timeline.left(context["task"]))
     context |= {
         "drawing": timeline.draw(found, pushes, is_ended=context["task"]["isEnded"]),
-        "transitions": timeline.told(
-            found, await agent_names(visit) if visit.me.get("hasRegistry") else {}
-        ),
+        "transitions": timeline.told(found, await agent_names(visit)),
         "pushes": [{**one, "text": timeline.push_line(one)} for one in pushes],
         "cut_after": len(found) if is_cut else 0,
     }
@@ -140,7 +138,10 @@ async def raw(visit: Visit) -> Answer:
     last_shown = events[-1]["position"] if events else 0
     here = path_of(context["task"]["id"], "Raw")
     context |= {
-        "events": [dialect_views.shown_event(event, view) for event in events],
+        "events": [
+            {**dialect_views.shown_event(one, view), "line": content.line_of(one["event"])}
+            for one in events
+        ],
         "shape": shape if view else "stored",
         "shapes": [
             ("stored", "as stored"),
@@ -181,7 +182,7 @@ async def tree(visit: Visit) -> Answer:
     task_id = quote(visit.params["id"], safe="")
     context["node"] = _timed((await visit.api.get(f"/tasks/{task_id}/tree"))["top"])
     # Agents behind a gateway by their names.
-    context["names"] = await agent_names(visit) if visit.me.get("hasRegistry") else {}
+    context["names"] = await agent_names(visit)
     return DrawnPage("task.html", _title(context), context, live=["task_head", "tree"])
 
 

@@ -1,6 +1,7 @@
 """Tasks: the list that changes while it is looked at. Filters and position are in the address."""
 
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from dragoman.console.api import ApiFailed
@@ -23,12 +24,13 @@ _MOST_NAMED = 100
 async def show(visit: Visit) -> Answer:
     """Draw one page of the list."""
     filters = visit.filters(*_FILTERS)
+    names = await agent_names(visit)
     # A position of the list stands still; only its beginning grows.
     position = visit.query.get("page", "")
     found: dict[str, Any] = {"items": [], "isPartial": False, "nextPageToken": ""}
     problem = ""
     try:
-        found = await visit.api.get("/tasks", **_asked(filters), pageToken=position)
+        found = await visit.api.get("/tasks", **_asked(visit, filters), pageToken=position)
     except ApiFailed as error:
         if error.status != 400:
             raise
@@ -38,8 +40,9 @@ async def show(visit: Visit) -> Answer:
         "tasks.html",
         "Tasks",
         {
-            "tasks": await rows(visit, found["items"]),
+            "tasks": _named(found["items"], names),
             "filters": filters,
+            "behind": sorted(names.items(), key=itemgetter(1)),
             "problem": problem,
             "is_partial": found["isPartial"],
             "chips": [
@@ -57,10 +60,13 @@ async def show(visit: Visit) -> Answer:
     )
 
 
-def _asked(filters: dict[str, str]) -> dict[str, str]:
+def _asked(visit: Visit, filters: dict[str, str]) -> dict[str, str]:
     """Return filters as the API takes them. Instants are typed as pages show them, or as a day; of
     the last day all is meant. Without a zone they are in UTC, as on every page."""
     given = dict(filters)
+    if visit.me.get("hasRegistry") and given.get("agent", "") not in ("", *visit.me["agents"]):
+        # One of the registry, by its id: its tasks are the gateway's.
+        given["to"] = given.pop("agent")
     for name in ("since", "until"):
         text = given.get(name, "").removesuffix(" UTC")
         try:
@@ -75,14 +81,17 @@ def _asked(filters: dict[str, str]) -> dict[str, str]:
 
 async def rows(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return tasks as lists show them: those that a gateway gave to an agent name it."""
-    names: dict[str, str] = {}
-    if visit.me.get("hasRegistry") and any(item["to"] for item in items):
-        names = await agent_names(visit)
+    return _named(items, await agent_names(visit) if any(item["to"] for item in items) else {})
+
+
+def _named(items: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
     return [{**row(item), "to": names.get(item["to"], "")} for item in items]
 
 
 async def agent_names(visit: Visit) -> dict[str, str]:
-    """Return the names of the agents of the registry, by their ids."""
+    """Return the names of the agents of the registry, by their ids; none where there is none."""
+    if not visit.me.get("hasRegistry"):
+        return {}
     found = await visit.api.gateway("GET", "/agents", limit=_MOST_NAMED)
     return {agent["id"]: agent["slug"] for agent in found["agents"]}
 

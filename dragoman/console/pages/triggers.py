@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dragoman.console.api import ApiFailed
+from dragoman.console.pages.tasks import agent_names
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 _PAGE = 50
@@ -28,6 +29,7 @@ async def _drawn(visit: Visit, status: int = 200, **more: Any) -> DrawnPage:
         "triggers": [_row(visit, one) for one in found["triggers"]],
         "next": link("/triggers", **{"from": offset + _PAGE}) if is_more else "",
         "origin": visit.origin,
+        "agents": sorted((await agent_names(visit)).values()),
         "said": {},
         **more,
     }

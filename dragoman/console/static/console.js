@@ -4,9 +4,11 @@ import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startForms } from "./forms.js";
 import { startTimes, writeTimes } from "./times.js";
+import { startUnfolding } from "./unfolding.js";
 
 startTimes();
 startCopying();
 startKeys();
 startForms();
+startUnfolding();
 startLive((root) => writeTimes(root));

@@ -1,4 +1,4 @@
-// Forms that grow, ask before they end something, and follow a slider.
+// Forms that grow, show the fields of a choice, ask before they end something, and follow a slider.
 import { say } from "./copying.js";
 import { parsed } from "./live.js";
 import { writeTimes } from "./times.js";
@@ -21,6 +21,10 @@ function addItem(button) {
 
 function filter(form) {
   for (const field of form.elements) if (field.value === "") field.disabled = true;
+}
+
+function unfold(select) {
+  for (const part of select.form.querySelectorAll("details[data-of]")) part.open = part.dataset.of === select.value;
 }
 
 let asked;
@@ -49,6 +53,7 @@ export function startForms() {
   });
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-filter] select")) event.target.form.requestSubmit();
+    else if (event.target.matches("[data-unfolds]")) unfold(event.target);
   });
   document.addEventListener("input", (event) => {
     const form = event.target.form;

@@ -722,7 +722,7 @@ class Worker:
                 self.span.fail(type(error).__name__)
             raise
         finally:
-            figures.turn_seconds.add(time.perf_counter() - began, self.log.scope.agent)
+            figures.turn_seconds.add(time.perf_counter() - began, self.log.agent)
             if self.span is not None:
                 self.span.leave()
 

@@ -26,8 +26,9 @@ _READ_AT_ONCE = 50
 _LAST = 4
 
 
-def inbox_item(head: TaskRow, request: Request) -> InboxItem:
-    """Return a request that waits for a person, as lists show it."""
+def inbox_item(head: TaskRow, request: Request, to: str) -> InboxItem:
+    """Return a request that waits for a person, as lists show it. `to`: the id of the agent that a
+    gateway gave its task to, if any."""
     handoff = request.handoff
     return InboxItem(
         id=request.request_id,
@@ -36,6 +37,7 @@ def inbox_item(head: TaskRow, request: Request) -> InboxItem:
         task_id=head.task_id,
         context_id=head.context_id,
         agent=head.scope.agent,
+        to=to,
         tenant=head.scope.tenant,
         owner=head.scope.owner,
         since=instant(head.standing.status_at),

@@ -1,8 +1,11 @@
 """The inbox as endpoints."""
 
+from collections.abc import Sequence
+
 from msgspec import UNSET
 
 from dragoman.errors import InvalidParams
+from dragoman.model.requests import Request
 from dragoman.server.operator.inbox import (
     inbox_item,
     open_questions,
@@ -19,7 +22,9 @@ from dragoman.server.operator.shapes import (
     OneTask,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks.endpoints import given, place_of
+from dragoman.server.operator.tasks.endpoints import given
+from dragoman.server.operator.tasks.forwarded import agents_of
+from dragoman.server.operator.tasks.items import place_of
 from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()
@@ -34,15 +39,19 @@ async def list_inbox(ask: OperatorAsk) -> InboxItems:
     asked = {"agent": query.agent, "tenant": given(query.tenant)}
     if ask.viewer.role != "caller":
         ask.record_read("console.inbox.list")
-    items: list[InboxItem] = []
-    last: TaskRow | None = None
+    found: list[tuple[TaskRow, Request]] = []
     async for head, requests in open_questions(ask.site, ask.viewer, after=after, **asked):
         # Requests of one task stay on one page.
-        if last is not None and len(items) >= query.limit:
-            return InboxItems(items=items, next_page_token=pages.token(place_of(last)))
-        items += [inbox_item(head, one) for one in requests]
-        last = head
-    return InboxItems(items=items, next_page_token="")
+        if len(found) >= query.limit:
+            token = pages.token(place_of(found[-1][0]))
+            return InboxItems(items=await _items(ask, found), next_page_token=token)
+        found += [(head, one) for one in requests]
+    return InboxItems(items=await _items(ask, found), next_page_token="")
+
+
+async def _items(ask: OperatorAsk, found: Sequence[tuple[TaskRow, Request]]) -> list[InboxItem]:
+    agents = await agents_of(ask.store, [head for head, _ in found])
+    return [inbox_item(head, one, to) for (head, one), to in zip(found, agents, strict=True)]
 
 
 @ENDPOINTS.add("GET", "/inbox/{id}", query=OneTask)
@@ -53,7 +62,8 @@ async def view_request(ask: OperatorAsk) -> InboxItem:
     head, request = await waiting_request(ask.site, ask.viewer, ask.path["id"], **asked)
     if head.scope.principal != ask.request.caller.principal:
         ask.record_read("console.inbox.read", f"{head.scope.agent} {head.task_id}")
-    return inbox_item(head, request)
+    (item,) = await _items(ask, [(head, request)])
+    return item
 
 
 @ENDPOINTS.add("POST", "/inbox", body=InboxAnswer, scope="tasks:write", may_be_missing=True)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from dragoman.model.task import INTERRUPTED
 from dragoman.server.operator.shapes import TopLists
@@ -100,9 +101,12 @@ class LiveFigures:
         self._reads[read] = now
         return True
 
-    async def quiet_tasks(self) -> list[tuple[TaskRow, LastSign]]:
-        """Return tasks under way that show nothing, the longest first."""
+    async def quiet_tasks(self, served: Iterable[str]) -> list[tuple[TaskRow, LastSign]]:
+        """Return tasks under way that show nothing, the longest first. `served` are the agents of
+        this process: others in the figures are behind its gateway, whose tasks theirs are."""
         usual = usual_milliseconds(list(self.ring.samples))
+        behind = max((usual[name] for name in usual.keys() - set(served)), default=0.0)
+        usual = dict.fromkeys(served, behind) | usual
         return await self._quiet.look(usual, time.time_ns() // 1_000_000)
 
     async def latest(self, viewer: Viewer) -> tuple[int, int]:

@@ -46,6 +46,8 @@ class TaskSearch(PageQuery, frozen=True, kw_only=True):
 
     state: TaskState | UnsetType = UNSET
     agent: Name = ""
+    # In a gateway: the id of the registered agent that got it.
+    to: Name = ""
     context: Name = ""
     owner: Name | UnsetType = UNSET
     tenant: Name | UnsetType = UNSET
@@ -220,6 +222,8 @@ class InboxItem(_Shape, frozen=True, omit_defaults=True):
     tenant: str
     owner: str
     since: str
+    # In a gateway: the id of the registered agent that asks.
+    to: str = ""
     sensitive: bool = False
     choices: list[str] = []
     schema: Any = None
@@ -329,12 +333,15 @@ class TransitionItems(_Shape, frozen=True):
 
 
 class Node(_Shape, frozen=True, omit_defaults=True):
-    """A task of a tree, and those below it. Of a task in another store only the place is known."""
+    """A task of a tree, and those below it. Of a task in another store only the place is known,
+    and what the gateway that gave it away heard of it."""
 
     id: str
     agent: str = ""
     url: str = ""
     task: TaskItem | UnsetType = UNSET
+    # Of a task in another store: its state, as far as it is known here.
+    state: TaskState | UnsetType = UNSET
     # What the call took: seconds, and credits.
     seconds: float = 0.0
     cost: float = 0.0

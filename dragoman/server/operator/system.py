@@ -109,7 +109,7 @@ async def drain_process(ask: OperatorAsk) -> Done:
 @ENDPOINTS.add("GET", "/quiet-tasks", is_for_operators=True)
 async def list_quiet_tasks(ask: OperatorAsk) -> QuietItems:
     """List tasks under way that show nothing, the longest first: their agents may hang."""
-    found = await ask.live.quiet_tasks()
+    found = await ask.live.quiet_tasks([agent.name for agent in ask.site.agents])
     items = await items_of(ask.store, [head for head, _ in found])
     return QuietItems(
         items=[

@@ -25,7 +25,8 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks.items import items_of, priced
+from dragoman.server.operator.tasks.forwarded import find_given_to, given_to
+from dragoman.server.operator.tasks.items import items_of, place_of, priced
 from dragoman.server.operator.tasks.words import search, words_of
 from dragoman.service import Call, TaskReply
 from dragoman.stores.interface import Survey, TaskRow
@@ -58,11 +59,6 @@ async def find(ask: OperatorAsk) -> TaskRow:
     return head
 
 
-def place_of(head: TaskRow) -> tuple[int, int]:
-    """Return the place of a task in lists."""
-    return head.standing.status_at, head.number
-
-
 @ENDPOINTS.add("GET", "/tasks", query=TaskSearch)
 async def find_tasks(ask: OperatorAsk) -> TaskItems:
     """Find tasks by filters, the latest status first, or by words, the newest task first."""
@@ -72,14 +68,19 @@ async def find_tasks(ask: OperatorAsk) -> TaskItems:
     if ask.viewer.role != "caller":
         ask.record_read("console.task.list", given(query.tenant) or "")
     words = words_of(query.text)
-    survey = _survey(ask, query.limit if words else query.limit + 1, after)
+    is_page = not (words or query.to)
+    survey = _survey(ask, query.limit + is_page, after)
     shown, token, is_partial = list[TaskRow](), "", False
     if survey is None or (query.text and not words):
         # None can be seen, or the text has no word.
         pass
     elif words:
         shown, below, is_partial = await search(ask.store, survey, words)
+        shown = await given_to(ask.store, query.to, shown) if query.to else shown
         token = pages.token((0, below)) if below else ""
+    elif query.to:
+        shown, place = await find_given_to(ask.store, query.to, survey)
+        token = pages.token(place) if place else ""
     else:
         heads = await ask.store.survey(survey)
         shown, rest = heads[: query.limit], heads[query.limit :]
@@ -133,7 +134,7 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
         attempt=attempt,
         deadline=instant(deadline),
         why=why,
-        requests=[inbox_item(head, one) for one in await _requests(ask, head)],
+        requests=[inbox_item(head, one, item.to) for one in await _requests(ask, head)],
     )
 
 

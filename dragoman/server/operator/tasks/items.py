@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.model.events import Forwarded
+from dragoman.model.message import Message
 from dragoman.model.money import MICRO
-from dragoman.model.record import Recorded
+from dragoman.model.record import Recorded, encode
 from dragoman.model.task import Task, TaskState
 from dragoman.server.operator.shapes import TaskItem, instant
 from dragoman.server.site import Site
@@ -32,14 +34,23 @@ class TaskTexts:
         skill = None if message is None else message.metadata.get("skillId")
         self.made_at = "" if first is None else first.status.timestamp
         self.said = "" if message is None else message.text
+        # What lists show: of a message without text its data.
+        self.shown = self.said or ("" if message is None else _data_of(message))
         self.skill = skill if isinstance(skill, str) else ""
         self.to = to
         self.error = error
 
 
+def _data_of(message: Message) -> str:
+    """Return the data of a message as JSON, unless it is long."""
+    found = next((part.data for part in message.parts if part.data is not UNSET), UNSET)
+    text = b"" if found is UNSET else encode(found)
+    return text.decode() if len(text) <= 8 * _WORDS else ""
+
+
 def opening_texts(log: Sequence[Recorded], error: str = "") -> TaskTexts:
     """Return the texts that the first events of a log have."""
-    return TaskTexts(_opening(log), _given_to(log), error)
+    return TaskTexts(_opening(log), agent_in(log), error)
 
 
 async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
@@ -98,7 +109,7 @@ def item_of(head: TaskRow, texts: TaskTexts) -> TaskItem:
         status_at=instant(head.standing.status_at),
         made_at=texts.made_at,
         events=head.standing.last_seq,
-        words=_short(texts.said),
+        words=_short(texts.shown),
         skill=_short(texts.skill),
         to=texts.to,
         error=_short(texts.error),
@@ -111,11 +122,20 @@ def _opening(log: Sequence[Recorded]) -> Task | None:
     return first if isinstance(first, Task) else None
 
 
-def _given_to(log: Sequence[Recorded]) -> str:
+def agent_in(log: Sequence[Recorded]) -> str:
+    """Return the id of the agent that a gateway gave a task to, by the first events of its log."""
     for recorded in log:
-        if not recorded.is_public and isinstance(event := recorded.event, Forwarded):
+        # Judged by its bytes: the others are not decoded.
+        if recorded.body.startswith(b'{"forwarded"'):
+            event = recorded.event
+            assert isinstance(event, Forwarded), "by its bytes it is"
             return event.agent
     return ""
+
+
+def place_of(head: TaskRow) -> tuple[int, int]:
+    """Return the place of a task in lists."""
+    return head.standing.status_at, head.number
 
 
 async def _error(store: Store, head: TaskRow) -> str:

@@ -4,18 +4,20 @@ A log says whom its task went to. Who waits for a task, its first message says, 
 claims; such a claim is believed only where the log of the one that waits says the same.
 """
 
+from datetime import datetime
+
 import msgspec
+from msgspec import UNSET
 
 from dragoman.model.children import Child, children
 from dragoman.model.events import Event
 from dragoman.model.identity import TaskId
 from dragoman.model.money import MICRO
 from dragoman.model.task import Task
-from dragoman.server.operator.shapes import Node, OneTask, Tree, instant
+from dragoman.server.operator.shapes import Node, OneTask, TaskItem, Tree, instant
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.server.operator.tasks.endpoints import find
-from dragoman.server.operator.tasks.items import items_of
-from dragoman.server.operator.viewing import Viewer
+from dragoman.server.operator.tasks.items import items_of, priced
 from dragoman.stores.interface import Store, TaskRow
 
 ENDPOINTS = OperatorRows()
@@ -33,30 +35,32 @@ async def read_tree(ask: OperatorAsk) -> Tree:
     """Read the tree that a task is in."""
     head = await find(ask)
     for above in await _waiting_for(ask, head):
-        tree = await tree_of(ask.store, ask.viewer, above)
+        tree = await _tree_of(ask, above)
         if _has(tree, head.task_id):
             return Tree(id=head.task_id, top=tree)
-    return Tree(id=head.task_id, top=await tree_of(ask.store, ask.viewer, head))
+    return Tree(id=head.task_id, top=await _tree_of(ask, head))
 
 
-async def tree_of(store: Store, viewer: Viewer, head: TaskRow) -> Node:
-    """Return a task with all below it that a viewer may see; of others, id and address only."""
-    return await _Trees(store, viewer).node(head, Child(head.task_id, "", head.scope.agent), 0)
+async def _tree_of(ask: OperatorAsk, head: TaskRow) -> Node:
+    """Return a task with all below it that a viewer may see; of others, what the tasks above know
+    of them."""
+    return await _Trees(ask).node(head, Child(head.task_id, "", head.scope.agent), 0)
 
 
 class _Trees:
     """One tree on its way."""
 
-    def __init__(self, store: Store, viewer: Viewer) -> None:
-        self._store = store
-        self._viewer = viewer
+    def __init__(self, ask: OperatorAsk) -> None:
+        self._site = ask.site
+        self._store = ask.store
+        self._viewer = ask.viewer
         self._left = _LARGEST
         # Others choose the ids of their tasks, and may choose one from above.
         self._shown: set[str] = set()
 
     async def node(self, head: TaskRow, edge: Child, depth: int) -> Node:
         """Return a task with all below it."""
-        (item,) = await items_of(self._store, [head])
+        (item,) = await priced(self._site, [head], await items_of(self._store, [head]))
         self._shown.add(head.task_id)
         below: list[Node] = []
         given = await children_of(self._store, head)
@@ -65,6 +69,9 @@ class _Trees:
             if self._left < 0 or depth >= _DEEPEST:
                 break
             below.append(await self._below(child, depth + 1))
+        if item.to and len(below) == len(given) > 0:
+            # A gateway's task does what the agent's does that has it now.
+            below[-1] = _as_heard(below[-1], item)
         is_cut = len(below) < len(given)
         known = {"agent": item.agent, "task": item, "children": below, "is_cut": is_cut}
         return msgspec.structs.replace(_place(edge), **known)
@@ -86,6 +93,16 @@ def _place(child: Child) -> Node:
         seconds=child.seconds,
         cost=child.cost / MICRO,
     )
+
+
+def _as_heard(node: Node, above: TaskItem) -> Node:
+    """Return a task that a gateway gave away with what the gateway's own task says of it."""
+    seconds = 0.0
+    if above.state.is_terminal and above.made_at:
+        began, ended = (datetime.fromisoformat(at) for at in (above.made_at, above.status_at))
+        seconds = (ended - began).total_seconds()
+    state = above.state if node.task is UNSET else UNSET
+    return msgspec.structs.replace(node, state=state, seconds=seconds, cost=above.cost)
 
 
 async def children_of(store: Store, head: TaskRow) -> list[Child]:

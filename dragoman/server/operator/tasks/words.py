@@ -8,12 +8,12 @@ character. A search finds a task if each of its words begins one of the task's.
 import asyncio
 import functools
 import re
-import time
 import unicodedata
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from dragoman.server.operator.tasks.budget import ReadBudget
 from dragoman.server.operator.tasks.items import WITH_REASON, TaskTexts, openings_of, texts_of
 from dragoman.stores.interface import LATEST, Store, Survey, TaskRow, TaskWords
 
@@ -27,9 +27,6 @@ _LENGTH = 40
 _ADDED = 200
 _READ = 5000
 _READ_AT_ONCE = 250
-# Seconds that a search goes on: by the clock, and of the processor.
-_SECONDS = 0.5
-_PROCESSOR = 0.05
 
 
 @functools.cache
@@ -75,7 +72,7 @@ async def search(
     """Return tasks with all words, the highest number first and at most `survey.limit`; below which
     number the search goes on, 0 for nowhere; and whether tasks were left out that are not indexed.
     """
-    began = time.monotonic(), time.thread_time()
+    budget = ReadBudget()
     below = LATEST if survey.after is None else survey.after[1]
     # Before the index is asked: what is added to it meanwhile is found in both.
     waiting = await store.unindexed(_READ, newest=True)
@@ -83,7 +80,7 @@ async def search(
     asked = [head for head in waiting if head.number < below and survey.covers(head)]
     found: dict[int, TaskRow] = {}
     for begin in range(0, len(asked), _READ_AT_ONCE):
-        if begin and _is_spent(began):
+        if begin and budget.is_spent:
             is_partial = True
             break
         for head in await _those_with(store, asked[begin : begin + _READ_AT_ONCE], words):
@@ -94,7 +91,7 @@ async def search(
         some = await store.search(replace(survey, after=(0, rest)), words)
         found |= {head.number: head for head in some.heads}
         rest = some.below
-        if len(found) > survey.limit or _is_spent(began):
+        if len(found) > survey.limit or budget.is_spent:
             break
     heads = sorted(found.values(), key=lambda head: head.number, reverse=True)
     # What is below the place where the index goes on comes then, from either.
@@ -103,11 +100,6 @@ async def search(
         heads = heads[: survey.limit]
         rest = heads[-1].number
     return heads, rest, is_partial
-
-
-def _is_spent(began: tuple[float, float]) -> bool:
-    clock, processor = began
-    return time.monotonic() - clock > _SECONDS or time.thread_time() - processor > _PROCESSOR
 
 
 async def _those_with(
