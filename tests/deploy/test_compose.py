@@ -25,6 +25,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 REPLICAS = [SERVICES[name] for name in ("replica-1", "replica-2")]
 OURS = [name for name, one in SERVICES.items() if one.get("image") == "dragoman"]
+PROXY = (DEPLOY / "haproxy.cfg").read_text()
 RECIPE = (DEPLOY / "Dockerfile").read_text()
 
 
@@ -78,8 +79,10 @@ def test_what_is_named_is_there() -> None:
         for word in service.get("command", []):
             if word.startswith("/agents/"):
                 assert (DEPLOY.parent / "examples" / Path(word).name).exists()
-    targets = [word for word in SERVICES["proxy"]["command"] if word.startswith("replica-")]
-    assert [word.split(":")[0] for word in targets] == ["replica-1", "replica-2"]
+    targets = re.findall(r"^    server (\S+) (\S+):8000$", PROXY, re.MULTILINE)
+    assert targets == [("replica-1", "replica-1"), ("replica-2", "replica-2")]
+    # By default a dead replica is sent requests for as long as it is named.
+    assert "uri /readyz" in PROXY and "option redispatch" in PROXY
 
 
 def test_the_image_is_made_of_files_that_exist_and_can_do_everything() -> None:

@@ -53,7 +53,7 @@ def status(run: Invocation, store: str | None) -> None:
         return
     for name, value in found.items():
         label = "-".join(word.capitalize() for word in _words(name))
-        run.out.field(label, str(value))
+        run.out.field(label, "hidden" if value is None else str(value))
 
 
 def _words(name: str) -> list[str]:
@@ -82,7 +82,7 @@ def _database(settings: "Settings") -> dict[str, Any]:
         "connections": facts.connections,
         "connectionsAllowed": facts.most_connections,
         "standbys": len(facts.standbys),
-        "standbyBytesBehind": max((one.behind for one in facts.standbys), default=0),
+        "standbyBytesBehind": facts.behind,
         "waitingCommits": facts.waiting_commits,
         "partitions": facts.partitions,
         "transfersUnsealed": facts.unsealed,

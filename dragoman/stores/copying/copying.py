@@ -1,7 +1,8 @@
 """Copies a store in batches, goes on where an earlier copy was cut off, and verifies the result.
 
 The target is no store until all of it is there and verified: each table is read again, and has to
-have as many rows as the source, with the same hashes.
+have as many rows as the source, with the same hashes. Of a copy that was cut off the source is read
+again too: a server may have worked on it meanwhile.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ async def copy(
         await target.write(table, rows, place)
         done += len(rows)
         progress(done, total)
-    await _verify(source, target, place)
+    await _verify(source, target, place, is_resumed=is_resumed)
     await target.finish(await source.marks())
     found = {name: one.rows for name, one in place.sums.items()}
     return Copied(found, is_resumed, await source.living())
@@ -81,10 +82,17 @@ def _after(place: Place, table: Table, rows: Sequence[Row]) -> Place:
     return Place(place.source, sums, place.table, table.key_of(rows[-1]))
 
 
-async def _verify(source: CopySource, target: CopyTarget, place: Place) -> None:
+async def _verify(
+    source: CopySource, target: CopyTarget, place: Place, *, is_resumed: bool
+) -> None:
     """Read the copy, and hold it against what was read from the source."""
     for table in TABLES:
         expected = place.sums.get(table.name, Sum())
+        if is_resumed and await sum_of(source, table) != expected:
+            raise StoreRefused(
+                f"{table.name}: the source changed after the first part was copied; --anew begins "
+                "again"
+            )
         found = await sum_of(target, table)
         if found != expected or await source.count(table) != expected.rows:
             raise StoreRefused(

@@ -48,6 +48,16 @@ async def check_server(connection: Connection) -> None:
             raise ConfigError(f"store: PostgreSQL has {name} = off: {harm}; switch it on")
     if await connection.fetchval("SELECT pg_is_in_recovery()"):
         raise ConfigError("store: this PostgreSQL is a standby; give the address of the primary")
+    if await connection.fetchval("SHOW transaction_read_only") == "on":
+        raise ConfigError(
+            "store: this user or database is set to read only (default_transaction_read_only); "
+            "switch that off: ALTER ROLE … RESET default_transaction_read_only"
+        )
+    if await connection.fetchval("SELECT current_schema()") is None:
+        raise ConfigError(
+            "store: no schema of this user's search_path exists in the database; make one: CREATE "
+            "SCHEMA …"
+        )
     if await connection.fetchval("SHOW server_encoding") != "UTF8":
         raise ConfigError("store: the database is not in UTF8; make one: CREATE DATABASE … UTF8")
     number = int(await connection.fetchval("SHOW server_version_num"))

@@ -150,6 +150,24 @@ def test_half_a_copy_of_another_store_is_not_gone_on_with(
     assert not tools.copy(of(source), of(database), unseen, anew=True).is_resumed
 
 
+@pytest.mark.parametrize("changed", ["triggers SET due_at = 1", "pushes SET cursor = cursor + 1"])
+def test_what_a_server_changed_between_two_parts_of_a_copy_is_not_left_out(
+    source: Path, database: str, changed: str
+) -> None:
+    """Also where it changed no task: a time that came would come again, and a post."""
+
+    def cut(done: int, total: int) -> None:
+        assert done < total
+
+    with pytest.raises(AssertionError):
+        tools.copy(of(source), of(database), cut)
+    with closing(connect(str(source))) as connection, transaction(connection):
+        run(connection, f"UPDATE {changed}")
+    with pytest.raises(StoreRefused, match="the source changed after the first part was copied"):
+        tools.copy(of(source), of(database), unseen)
+    assert not tools.copy(of(source), of(database), unseen, anew=True).is_resumed
+
+
 async def test_a_store_that_is_served_from_is_refused_as_a_source(
     tmp_path: Path, database: str, databases: Databases
 ) -> None:

@@ -179,9 +179,11 @@ async def test_an_older_process_that_died_keeps_no_one_waiting_and_never_writes_
     [
         ("ALTER ROLE {role} SET synchronous_commit = off", "synchronous_commit = off: a crash"),
         ("ALTER DATABASE {name} SET synchronous_commit = off", "synchronous_commit = off"),
+        ("ALTER ROLE {role} SET default_transaction_read_only = on", "is set to read only"),
+        ("ALTER ROLE {role} SET search_path = nowhere", "no schema of this user's search_path"),
     ],
 )
-async def test_a_role_or_a_database_that_loses_what_was_acknowledged_is_refused(
+async def test_a_role_or_a_database_that_cannot_keep_what_is_acknowledged_is_refused(
     databases: Databases, database: str, setting: str, words: str
 ) -> None:
     name = database.rpartition("/")[2]

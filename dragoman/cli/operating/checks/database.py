@@ -28,6 +28,7 @@ _OLD_TRANSACTION = 600
 _MUCH_LOG = 10 * 1024**3
 _FAR_BEHIND = 64 * 1024**2
 _LATE_SEAL_MS = 10_000
+_GRANT = "GRANT pg_read_all_stats TO the user that servers connect as"
 
 
 @contextmanager
@@ -103,13 +104,15 @@ def _replication(subject: CheckedInstallation) -> CheckResult:
             "there is no standby: with the disk of this server everything is lost",
             "docs/scale-out.md says how to add one; until then keep backups",
         )
-    is_sync = any(one.kind in ("sync", "quorum") for one in facts.standbys)
-    behind = max(one.behind for one in facts.standbys)
-    about = f"{count(len(facts.standbys), 'standby', 'standbys')}, {behind / 1e6:.1f} MB behind"
-    if not is_sync:
+    found = count(len(facts.standbys), "standby", "standbys")
+    if not facts.sees_others:
+        return warning(f"{found}; this user may not see how far behind", _GRANT)
+    behind = facts.behind or 0
+    about = f"{found}, {behind / 1e6:.1f} MB behind"
+    if not facts.waits_for_standby:
         return warning(
             f"{about}; commits wait for none of them, so a failover loses the last ones",
-            "synchronous_standby_names makes commits wait",
+            "synchronous_standby_names and synchronous_commit = on make commits wait",
         )
     if behind > _FAR_BEHIND:
         return warning(about, "see whether a standby or the network is slow")
@@ -149,6 +152,8 @@ def _vacuum(subject: CheckedInstallation) -> CheckResult:
             f"{facts.dead_table}: {facts.dead_share:.0%} dead rows, clean-up does not keep up",
             "autovacuum_vacuum_cost_limit and autovacuum_max_workers make it faster",
         )
+    if not facts.sees_others:
+        return ok(f"clean-up keeps up; transactions of other users are hidden: {_GRANT}")
     return ok("clean-up keeps up")
 
 

@@ -16,10 +16,10 @@ class Standby(NamedTuple):
     """A server that copies this one."""
 
     name: str
-    # Whether commits wait for it: `sync`, `quorum`, `potential` or `async`.
+    # Whether commits wait for it: `sync`, `quorum`, `potential` or `async`; empty: not to be seen.
     kind: str
-    # Bytes that it has not written yet.
-    behind: int
+    # Bytes that it has not written yet; None: not to be seen.
+    behind: int | None
 
 
 class DatabaseFacts(NamedTuple):
@@ -32,8 +32,10 @@ class DatabaseFacts(NamedTuple):
     settings: dict[str, str]
     is_standby: bool
     standbys: list[Standby]
-    # Whether commits wait for a standby although there is none that answers.
-    lacks_standby: bool
+    # Whether commits wait for a standby.
+    waits_for_standby: bool
+    # Whether we may see what connections of other users do, and standbys.
+    sees_others: bool
     connections: int
     most_connections: int
     # Commits that wait for a standby now, and milliseconds of the one that waits longest.
@@ -53,6 +55,18 @@ class DatabaseFacts(NamedTuple):
     unsealed: int
     unsealed_ms: int
 
+    @property
+    def lacks_standby(self) -> bool:
+        """Whether commits wait for a standby although there is none that answers."""
+        answers = any(one.kind in ("sync", "quorum", "") for one in self.standbys)
+        return self.waits_for_standby and not answers
+
+    @property
+    def behind(self) -> int | None:
+        """How many bytes the last standby has not written yet; None: that is not to be seen."""
+        known = [one.behind for one in self.standbys if one.behind is not None]
+        return max(known, default=0 if self.sees_others else None)
+
 
 async def database_facts(addresses: Addresses) -> DatabaseFacts:
     """Ask the server; raises `ConfigError` where it cannot be reached."""
@@ -63,7 +77,8 @@ async def database_facts(addresses: Addresses) -> DatabaseFacts:
             name: value
             for name, value in await connections.rows(_SQL["settings"], [*_SETTINGS, *TIMEOUTS])
         }
-        ((version, is_standby, wants_standby, used, most),) = await connections.rows(_SQL["server"])
+        server = await connections.rows(_SQL["server"])
+        ((version, is_standby, waits_for_standby, used, most, sees_others),) = server
         ((size, wraparound),) = await connections.rows(_SQL["database"])
         standbys = [Standby(*row) for row in await connections.rows(_SQL["standbys"])]
         ((waiting, waiting_ms, oldest),) = await connections.rows(_SQL["waits"])
@@ -76,7 +91,6 @@ async def database_facts(addresses: Addresses) -> DatabaseFacts:
             ((unsealed, unsealed_ms),) = await connections.rows(_SQL["unsealed"])
     finally:
         await connections.close()
-    answers = any(one.kind in ("sync", "quorum") for one in standbys)
     return DatabaseFacts(
         version=version,
         schema=schema,
@@ -84,7 +98,8 @@ async def database_facts(addresses: Addresses) -> DatabaseFacts:
         settings=settings,
         is_standby=is_standby,
         standbys=standbys,
-        lacks_standby=wants_standby and not answers,
+        waits_for_standby=waits_for_standby,
+        sees_others=sees_others,
         connections=used,
         most_connections=most,
         waiting_commits=waiting,

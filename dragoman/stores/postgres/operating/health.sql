@@ -4,21 +4,24 @@
 SELECT name, setting FROM pg_settings WHERE name = ANY ($1::text[]);
 
 -- name: server
+-- Connections as every user may count them: what those of others do is hidden from most.
 SELECT current_setting('server_version'), pg_is_in_recovery(),
     current_setting('synchronous_standby_names') <> ''
         AND current_setting('synchronous_commit') NOT IN ('local', 'off'),
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int,
-    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int;
+    (SELECT sum(numbackends) FROM pg_stat_database)::int,
+    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+    pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
 
 -- name: database
 SELECT pg_database_size(datname), (2000000000 - age(datfrozenxid))::bigint
 FROM pg_database WHERE datname = current_database();
 
 -- name: standbys
+-- Without the right to see it, a row says that there is one and no more.
 SELECT coalesce(application_name, ''), coalesce(sync_state, ''),
     CASE WHEN pg_is_in_recovery() THEN 0
-        ELSE coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint END
-FROM pg_stat_replication ORDER BY application_name, pid;
+        ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)::bigint END
+FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup' ORDER BY application_name, pid;
 
 -- name: waits
 SELECT count(*) FILTER (WHERE wait_event = 'SyncRep')::int,
