@@ -260,6 +260,13 @@ async def test_examples_answer_typed_calls_as_calls_by_hand(folder: Path) -> Non
         assert raised.value.answer.task_id
         with pytest.raises(Unanswered, match="rejected: There is nothing to pay"):
             await typed.pay(0)
+        # What is no result is none in a stream either.
+        for amount, why in ((100, "input-required: Pay 100"), (0, "rejected: There is nothing")):
+            told: list[str] = []
+            with pytest.raises(Unanswered, match=why):
+                told += [text async for text in typed.stream_pay(amount)]
+            assert told == []
+        assert [text async for text in typed.stream_pay(10)] == ["Paid 10."]
 
 
 async def test_every_kind_of_type_goes_there_and_back(folder: Path) -> None:
@@ -298,6 +305,11 @@ def test_the_twin_of_a_client_waits(folder: Path) -> None:
     chunks = module_of(folder, "chunks").Chunks(client=Client(app=app_of(example("chunks"))))
     with chunks.sync as plain:
         assert "".join(plain.stream_words("one two")) == plain.words("one two")
+    payments = module_of(folder, "approval").Payments(
+        client=Client(app=app_of(example("approval")))
+    )
+    with payments.sync as plain, pytest.raises(Unanswered, match="input-required: Pay 100"):
+        list(plain.stream_pay(100))
 
 
 def changed_gardener() -> Agent:
