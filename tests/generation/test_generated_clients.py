@@ -269,6 +269,39 @@ async def test_examples_answer_typed_calls_as_calls_by_hand(folder: Path) -> Non
         assert [text async for text in typed.stream_pay(10)] == ["Paid 10."]
 
 
+@pytest.mark.parametrize(
+    ("name", "title", "skill"),
+    [
+        ("events", "Teller", "repeat"),
+        ("guarded", "Guarded", "greet"),
+        ("several", "Upper", "raise_case"),
+        ("steps", "Orders", "order"),
+    ],
+)
+async def test_examples_that_take_a_text_answer_typed_calls_as_calls_by_hand(
+    name: str,
+    title: str,
+    skill: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PACKING_SECONDS", "0")
+    app, text = app_of(example(name)), "my card is 4111 1111 1111 1111"
+    async with (
+        Client(app=app) as by_hand,
+        getattr(module_of(folder, name), title)(client=Client(app=app)) as typed,
+    ):
+        answer = await by_hand.send(text, metadata={"skillId": skill})
+        assert answer.text
+        # An order's receipt has the number of its line.
+        expected = answer.text.replace("receipt 2", "receipt 5")
+        assert await getattr(typed, skill)(text) == expected
+        pieces = [piece async for piece in getattr(typed, f"stream_{skill}")(text)]
+        assert "".join(pieces) == answer.text.replace("receipt 2", "receipt 8")
+
+
 async def test_every_kind_of_type_goes_there_and_back(folder: Path) -> None:
     async def answer(request: Any) -> str:
         return "first"
