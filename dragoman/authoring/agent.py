@@ -10,6 +10,8 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+import msgspec
+
 from dragoman.authoring import hosting
 from dragoman.authoring.budget import Budget, Delegation
 from dragoman.authoring.skill import Function, Skill
@@ -43,6 +45,8 @@ ExtendedSkills = (
 )
 
 ANYTHING = "*/*"
+# What a part with data is, and so the arguments of a skill.
+DATA_TYPE = "application/json"
 # Milliseconds of the longest time that a caller can name for its task: a year.
 _MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
@@ -171,12 +175,20 @@ class Agent:
                 input_modes=list(input_modes),
                 output_modes=list(output_modes),
             )
-            self.skills[skill_id] = Skill(
+            skill = Skill(
                 function, card, is_default=default, deadline=seconds, scopes=frozenset(scopes)
             )
+            if skill.takes_data and not input_modes:
+                skill.card = msgspec.structs.replace(card, input_modes=self._modes_with_data())
+            self.skills[skill_id] = skill
             return function
 
         return register if function is None else register(function)
+
+    def _modes_with_data(self) -> list[str]:
+        """Return the modes of a skill whose arguments are data; none: the agent's will do."""
+        has_data = any(_covers(mode, DATA_TYPE) for mode in self.input_modes)
+        return [] if has_data else [*self.input_modes, DATA_TYPE]
 
     async def skills_for(self, caller: Caller) -> list[AgentSkill]:
         """Return the skills that a caller sees besides the public ones."""

@@ -98,6 +98,12 @@ class Skill:
         """Whether its code sees the turn, and so may ask."""
         return bool(self._turn_name)
 
+    @property
+    def takes_data(self) -> bool:
+        """Whether its arguments come as data: by their names, or as the value of the only one."""
+        mine = [one.takes for one in self.parameters if one.takes not in ("message", "part")]
+        return len(mine) > 1 or any(takes != "text" for takes in mine)
+
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments, for skills that take structured ones."""
         properties: dict[str, Any] = {}

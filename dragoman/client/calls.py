@@ -36,6 +36,7 @@ from dragoman.client.streams.life_signs import Silence
 from dragoman.client.streams.lost_messages import find_task
 from dragoman.client.streams.presence import send_watched
 from dragoman.client.streams.stream import Polling, Stream, Until
+from dragoman.client.streams.texts import StreamTexts
 from dragoman.client.streams.transitions import read_all
 from dragoman.egress.egress import Egress
 from dragoman.egress.http1 import OnSent
@@ -51,7 +52,6 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import AgentCard, AgentInterface
-from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, TaskId, new_id
 from dragoman.model.message import Message, Metadata
 from dragoman.model.push import PushConfig
@@ -465,29 +465,13 @@ class AgentCalls:
             until=until,
             poll_interval=poll_interval,
         ) as events:
-            is_told = False
             # A task that goes on opens with what it produced before.
             is_new = not (task_id or (isinstance(content, Message) and content.task_id))
+            texts = StreamTexts(is_new=is_new)
             async for event in events:
-                match event:
-                    case ArtifactUpdate():
-                        texts = [part.text for part in event.artifact.parts]
-                    case Message():
-                        texts = [event.text]
-                    case Task():
-                        found = event.artifacts if is_new else []
-                        texts = [part.text for artifact in found for part in artifact.parts]
-                    case StatusUpdate():
-                        texts = []
-                for text in texts:
-                    if isinstance(text, str) and text:
-                        is_told = True
-                        yield text
-            # An agent that produces nothing says its answer with the last status; one that tells
-            # everything at once has it in its task.
-            last_message = events.task.status.message if events.task is not None else None
-            text = last_message.text if last_message is not None else ""
-            if not is_told and (text := text or events.answer.text):
+                for text in texts.of(event):
+                    yield text
+            if text := texts.last(events):
                 yield text
 
     # Tasks

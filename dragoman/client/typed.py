@@ -17,6 +17,7 @@ from dragoman.client.client import Client
 from dragoman.client.content import Content
 from dragoman.client.requests import OnRequest
 from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.texts import StreamTexts
 from dragoman.client.sync import Iteration
 from dragoman.errors import InvalidAgentResponse
 from dragoman.model.card import SCHEMAS_URI, AgentCard
@@ -164,8 +165,7 @@ class TypedClient:
     async def call(self, skill: str, content: Content, kind: Any) -> Any:
         """Return the result of a skill as a type; raises `Unanswered` if there is none."""
         answer = await self.ask(skill, content)
-        if answer.message is None and answer.state is not TaskState.COMPLETED:
-            raise Unanswered(skill, answer)
+        _check_answered(answer, skill)
         return _result(answer, kind, skill)
 
     async def ask(self, skill: str, content: Content) -> Answer:
@@ -175,10 +175,17 @@ class TypedClient:
         return await self.client.send(content, metadata=metadata, on_request=self._on_request)
 
     async def stream_text(self, skill: str, content: Content) -> AsyncIterator[str]:
-        """Yield the text of a skill as it comes."""
+        """Yield the text of a skill as it comes; raises `Unanswered` behind it if that is not all:
+        a question, or why the task failed, is no result."""
         await self._compare()
-        async for text in self.client.stream_text(content, metadata={"skillId": skill}):
-            yield text
+        async with self.client.stream(content, metadata={"skillId": skill}) as events:
+            texts = StreamTexts()
+            async for event in events:
+                for text in texts.of(event):
+                    yield text
+            _check_answered(events.answer, skill)
+            if text := texts.last(events):
+                yield text
 
     def stream(self, skill: str, content: Content) -> Stream:
         """Return the events of a skill's task."""
@@ -235,6 +242,11 @@ class TypedSync(Generic[C]):
     def iterate(self, events: AsyncIterator[T]) -> Iteration[T]:
         """Return a stream as a plain iterator."""
         return Iteration(self._sync, events)
+
+
+def _check_answered(answer: Answer, skill: str) -> None:
+    if answer.message is None and answer.state is not TaskState.COMPLETED:
+        raise Unanswered(skill, answer)
 
 
 def _result(answer: Answer, kind: Any, skill: str) -> Any:

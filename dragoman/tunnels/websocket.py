@@ -1,7 +1,9 @@
 """A wire of messages over a WebSocket, for both ends; the `websockets` library frames them.
 
-Each end asks the other for a sign of life, and takes it for gone without one. Importing this module
-loads `websockets`, which the extra `join` brings.
+Each end asks the other for a sign of life, and takes it for gone without one. One that has us read
+many frames with next to nothing in them, or does not read what it asks for, is sent away: every
+frame costs a turn of the loop that others wait for. Importing this module loads `websockets`, which
+the extra `join` brings.
 """
 
 import asyncio
@@ -22,6 +24,15 @@ from dragoman.tunnels.frames import MOST_BYTES
 ASK_AFTER = 5.0
 GONE_AFTER = 15.0
 _LONGEST_REASON = 120
+# Bytes that frames have to carry on average, unless they answer ours: how many they may be short of
+# it, in frames, what a second forgives, and what each message of ours does.
+_WORTH, _MOST_SHORT = 64, 2_000.0
+_FORGIVEN_PER_SECOND, _FORGIVEN_PER_MESSAGE = 1_000.0, 2.0
+# Bytes that are read before what they say is looked at.
+_PIECE = 16 * 1024
+# Bytes that wait to be sent. Messages of streams wait elsewhere, so more than this is answers to a
+# peer that does not read them.
+_MOST_UNSENT = 1024 * 1024
 
 
 class WireReader(Protocol):
@@ -62,6 +73,9 @@ class WebSocketWire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._heard_at = self._loop.time()
+        # By how many frames the other end is short of what frames carry, and since when.
+        self._short = 0.0
+        self._short_at = self._heard_at
         self._asking: asyncio.TimerHandle | None = None
         # What we did wrong, in the words of the other end, and what failed there.
         self.refusal = ""
@@ -76,6 +90,7 @@ class WebSocketWire(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         """Send a message."""
         if self._peer.state is State.OPEN:
+            self._forgive(_FORGIVEN_PER_MESSAGE)
             self._peer.send_binary(message)
             self._write()
 
@@ -99,8 +114,12 @@ class WebSocketWire(asyncio.Protocol):
 
     def _write(self) -> None:
         data = b"".join(self._peer.data_to_send())
-        if data and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        transport = self._transport
+        if not data or transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        if transport.get_write_buffer_size() > _MOST_UNSENT:
+            transport.abort()
 
     # What the loop says
 
@@ -112,15 +131,38 @@ class WebSocketWire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
-        self._peer.receive_data(data)
-        for event in self._peer.events_received():
-            if isinstance(event, Frame):
-                self._frame(event)
-            elif isinstance(event, Response):
-                self._answered(event)
+        for start in range(0, len(data), _PIECE):
+            if self._is_closed:
+                return
+            self._read(data[start : start + _PIECE])
         self._write()
         if self._peer.close_expected() and self._transport is not None:
             self._transport.close()
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def _read(self, data: bytes) -> None:
+        self._peer.receive_data(data)
+        frames = 0
+        for event in self._peer.events_received():
+            if self._is_closed:
+                return
+            if isinstance(event, Frame):
+                frames += 1
+                self._frame(event)
+            elif isinstance(event, Response):
+                self._answered(event)
+        self._forgive(len(data) / _WORTH - frames)
+        if self._short > _MOST_SHORT:
+            self._forgive((self._heard_at - self._short_at) * _FORGIVEN_PER_SECOND)
+            self._short_at = self._heard_at
+            if self._short > _MOST_SHORT:
+                self.close("too many messages with too little in them")
+
+    def _forgive(self, frames: float) -> None:
+        self._short = max(-_MOST_SHORT, self._short - frames)
 
     def _answered(self, response: Response) -> None:
         opening = self._opening

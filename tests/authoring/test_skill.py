@@ -630,6 +630,42 @@ async def test_a_part_of_a_type_the_skill_does_not_take_is_refused() -> None:
         assert await site.total() == 1
 
 
+async def pay(amount: int) -> str:
+    """Takes an argument that is no text."""
+    return f"Paid {amount}."
+
+
+async def join_texts(left: str, right: str) -> str:
+    """Takes two."""
+    return left + right
+
+
+@pytest.mark.parametrize(
+    ("function", "given"), [(pay, {"amount": 3}), (join_texts, {"left": "a", "right": "b"})]
+)
+async def test_a_skill_takes_its_arguments_as_data_whatever_else_its_agent_takes(
+    function: Callable[..., Any], given: dict[str, Any]
+) -> None:
+    agent = Agent("Modes", "Minds.", input_modes=["text/plain"])
+    agent.skill(function)
+    agent.skill(plain)
+    agent.skill(id="strict", input_modes=["text/plain"])(function)
+    modes = {id: skill.card.input_modes for id, skill in agent.skills.items()}
+    # A skill that says what it takes means it, and a text needs nothing more.
+    assert modes == {
+        function.__name__: ["text/plain", "application/json"],
+        "plain": [],
+        "strict": ["text/plain"],
+    }
+    assert made(function).skills[function.__name__].card.input_modes == []
+    async with serving(agent) as site:
+        parts = {"parts": [{"data": given}]}
+        assert shown(await site.send(None, **parts, metadata={"skillId": function.__name__}))
+        for skill in ("plain", "strict"):
+            sent = {"message": message(None, **parts, metadata={"skillId": skill})}
+            assert (await site.refusal("SendMessage", sent))["code"] == -32005
+
+
 class Unfillable:
     """A type of the author's that no JSON describes."""
 

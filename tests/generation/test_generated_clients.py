@@ -260,6 +260,46 @@ async def test_examples_answer_typed_calls_as_calls_by_hand(folder: Path) -> Non
         assert raised.value.answer.task_id
         with pytest.raises(Unanswered, match="rejected: There is nothing to pay"):
             await typed.pay(0)
+        # What is no result is none in a stream either.
+        for amount, why in ((100, "input-required: Pay 100"), (0, "rejected: There is nothing")):
+            told: list[str] = []
+            with pytest.raises(Unanswered, match=why):
+                told += [text async for text in typed.stream_pay(amount)]
+            assert told == []
+        assert [text async for text in typed.stream_pay(10)] == ["Paid 10."]
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "skill"),
+    [
+        ("events", "Teller", "repeat"),
+        ("guarded", "Guarded", "greet"),
+        ("several", "Upper", "raise_case"),
+        ("steps", "Orders", "order"),
+    ],
+)
+async def test_examples_that_take_a_text_answer_typed_calls_as_calls_by_hand(
+    name: str,
+    title: str,
+    skill: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PACKING_SECONDS", "0")
+    app, text = app_of(example(name)), "my card is 4111 1111 1111 1111"
+    async with (
+        Client(app=app) as by_hand,
+        getattr(module_of(folder, name), title)(client=Client(app=app)) as typed,
+    ):
+        answer = await by_hand.send(text, metadata={"skillId": skill})
+        assert answer.text
+        # An order's receipt has the number of its line.
+        expected = answer.text.replace("receipt 2", "receipt 5")
+        assert await getattr(typed, skill)(text) == expected
+        pieces = [piece async for piece in getattr(typed, f"stream_{skill}")(text)]
+        assert "".join(pieces) == answer.text.replace("receipt 2", "receipt 8")
 
 
 async def test_every_kind_of_type_goes_there_and_back(folder: Path) -> None:
@@ -298,6 +338,11 @@ def test_the_twin_of_a_client_waits(folder: Path) -> None:
     chunks = module_of(folder, "chunks").Chunks(client=Client(app=app_of(example("chunks"))))
     with chunks.sync as plain:
         assert "".join(plain.stream_words("one two")) == plain.words("one two")
+    payments = module_of(folder, "approval").Payments(
+        client=Client(app=app_of(example("approval")))
+    )
+    with payments.sync as plain, pytest.raises(Unanswered, match="input-required: Pay 100"):
+        list(plain.stream_pay(100))
 
 
 def changed_gardener() -> Agent:

@@ -19,6 +19,8 @@ GRACE = 60_000
 # Missed times that are made up for, the latest ones.
 MOST_MISSED = 100
 _LONGEST_CRON = 200
+# Names of whatever zone a machine has: another replica would have another.
+_OF_A_MACHINE = ("localtime", "posixrules")
 _FIELDS = 5
 
 
@@ -39,14 +41,20 @@ def check(cron: str, zone: str) -> None:
         raise InvalidParams(
             "is no cron expression of five fields such as `0 9 * * 1-5`", field="schedule.cron"
         )
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+    if not _is_zone(zone):
         raise InvalidParams(
             "is no time zone; say one such as Europe/Paris or UTC", field="schedule.zone"
-        ) from None
+        )
     if next_after(cron, zone, 0) is None:
         raise InvalidParams("is never due", field="schedule.cron")
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return name not in _OF_A_MACHINE
 
 
 def next_after(cron: str, zone: str, after: int) -> int | None:

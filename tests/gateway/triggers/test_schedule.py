@@ -94,6 +94,8 @@ def test_ten_years_of_missed_minutes_are_not_gone_through(monkeypatch: pytest.Mo
         (HOURLY, "Mars/Olympus"),
         (HOURLY, "../../etc/passwd"),
         (HOURLY, ""),
+        (HOURLY, "localtime"),
+        (HOURLY, "posixrules"),
     ],
 )
 def test_what_is_no_schedule_is_refused(cron: str, zone: str) -> None:
