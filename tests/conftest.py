@@ -172,9 +172,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def one_loop() -> AsyncIterator[None]:
+async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
     """Run the tests of a file on one loop. grpcio hears of what it ended a moment later, and gives
-    that to the loop on which it began: one that is closed by then is an error of the next test."""
+    that to the loop on which it began: one that is closed by then is an error of the next test.
+
+    A test without a loop may be the only one that is run again: it names the backend for it."""
     yield
 
 
