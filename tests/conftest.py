@@ -16,6 +16,8 @@ import pytest
 from harness import nursery, spreading
 from harness.databases import Databases
 
+from dragoman.testing.processes import ServerProcess
+
 # Hooks of pytest that are written elsewhere.
 pytest_addoption = spreading.pytest_addoption
 pytest_runtestloop = spreading.pytest_runtestloop
@@ -25,6 +27,9 @@ _ROOT = _HERE.parent
 
 # The shipped suites and the scripts of the peers assert as tests do, and explain themselves alike.
 pytest.register_assert_rewrite("dragoman.testing.promises", "tests.peers.scripts")
+
+# Servers of ours, also those of the proofs, need not load themselves first.
+ServerProcess.starts = staticmethod(nursery.popen)
 
 # An example takes as long as the machine lets it, and so does making one.
 hypothesis.settings.register_profile(
@@ -167,9 +172,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def one_loop() -> AsyncIterator[None]:
+async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
     """Run the tests of a file on one loop. grpcio hears of what it ended a moment later, and gives
-    that to the loop on which it began: one that is closed by then is an error of the next test."""
+    that to the loop on which it began: one that is closed by then is an error of the next test.
+
+    A test without a loop may be the only one that is run again: it names the backend for it."""
     yield
 
 

@@ -101,9 +101,18 @@ class NatsBus(WorkerBus):
                 await asyncio.sleep(_BETWEEN_TRIES)
         # Its own types say too little for a strict checker.
         await cast("Any", self._client).subscribe(self._subject, cb=self._heard)
-        with contextlib.suppress(Error, OSError, TimeoutError):
-            await self._client.flush(_CONNECT_WITHIN)
+        with contextlib.suppress(Error, OSError):
+            await self._wait_until_subscribed()
         await self._connected()
+
+    async def _wait_until_subscribed(self) -> None:
+        """Return when the server knows of it. The library writes a ping at once, before what it has
+        queued: only the second one is behind the subscription."""
+        answers = 0
+        while answers < 2:
+            with contextlib.suppress(TimeoutError):
+                await self._client.flush(_CONNECT_WITHIN)
+                answers += 1
 
     async def _send(self, rung: Rung) -> None:
         self._sent += 1

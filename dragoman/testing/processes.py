@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from dragoman.errors import ConfigError
 from dragoman.testing import watchdog
@@ -38,6 +38,9 @@ def clean_environment() -> dict[str, str]:
 class ServerProcess:
     """One running server program. As a context manager it is ended on the way out."""
 
+    # What starts it where no other way is named; from what `subprocess.Popen` is given.
+    starts: ClassVar[Callable[..., Any]] = subprocess.Popen
+
     def __init__(
         self,
         command: Sequence[str | Path],
@@ -46,15 +49,15 @@ class ServerProcess:
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: int = subprocess.DEVNULL,
-        popen: Callable[..., Any] = subprocess.Popen,
+        popen: Callable[..., Any] | None = None,
     ) -> None:
         """Start it. Its standard error is appended to `log`; without one it goes to ours. `popen`
-        starts it in another way, from what `subprocess.Popen` is given."""
+        starts it in another way than `starts`."""
         self.url = ""
         self._command = [str(word) for word in command]
         self._log = log
         with contextlib.nullcontext() if log is None else open(log, "ab") as stderr:
-            self.process: subprocess.Popen[str] = popen(
+            self.process: subprocess.Popen[str] = (popen or self.starts)(
                 self._command,
                 cwd=cwd,
                 env=clean_environment() if environment is None else dict(environment),

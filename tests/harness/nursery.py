@@ -43,6 +43,7 @@ _LOADED = (
 )
 # The words of a command before those of `dragoman`.
 _OF_PYTHON = 3
+_STDERR = 2
 
 
 def run(
@@ -114,15 +115,22 @@ class Process:
         self.send_signal(signal.SIGTERM)
 
 
-def server(
-    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stderr: IO[bytes], **_: Any
+def popen(command: Sequence[str], **given: Any) -> Any:
+    """Start a program as `subprocess.Popen` does; `python -m dragoman …` without a terminal or a
+    pipe to its stdin starts here."""
+    is_ours = list(command[:_OF_PYTHON]) == [sys.executable, "-m", "dragoman"]
+    if not is_ours or given["stdin"] != subprocess.DEVNULL:
+        return subprocess.Popen(command, **given)
+    return _server(command[_OF_PYTHON:], given["cwd"], given["env"], given["stderr"])
+
+
+def _server(
+    words: Sequence[str], cwd: Path | None, env: Mapping[str, str], stderr: IO[bytes] | None
 ) -> Process:
-    """Start `python -m dragoman …`; take what `subprocess.Popen` takes for it."""
     ours, theirs = os.pipe()
+    log = _STDERR if stderr is None else stderr.fileno()
     with open(os.devnull, "rb") as stdin, open(theirs, "wb") as stdout:
-        process = Process(
-            command[_OF_PYTHON:], cwd, env, [stdin.fileno(), stdout.fileno(), stderr.fileno()]
-        )
+        process = Process(words, cwd or Path.cwd(), env, [stdin.fileno(), stdout.fileno(), log])
     process.stdout = open(ours, errors="replace")  # noqa: SIM115 - who reads it closes it
     return process
 

@@ -34,7 +34,7 @@ def running(
         log=cwd / f"log-{next(_numbers)}",
         cwd=cwd,
         environment=environment(cwd) | dict(env or {}),
-        popen=subprocess.Popen if command else nursery.server,
+        popen=subprocess.Popen if command else None,
     ) as process:
         yield process
 

@@ -23,7 +23,7 @@ from tests.corpus.agent import agent
 from tests.http.wire import HOST, Answer, Place, guarding, post
 
 TOKEN = "a-token-of-some-length"
-CALLERS = 60
+CALLERS = 30
 BODY = 10 * 1024 * 1024
 PIECE = b"a" * 65_536
 # So much is sent before an answer is waited for: several times what the sockets may hold.
@@ -92,7 +92,7 @@ async def test_no_path_reads_what_a_caller_without_credentials_sends(
             statuses = {answer.status for answer in await asyncio.gather(*asking)}
             is_open = access in (Access.PUBLIC, Access.PROBE)
             assert statuses <= ({200, 404, 405, 413} if is_open else {401}), (path, statuses)
-            assert _resident() - before < 48 * 1024 * 1024, path
+            assert _resident() - before < 24 * 1024 * 1024, path
 
 
 async def test_public_paths_read_so_much_and_no_more(tmp_path: Path) -> None:

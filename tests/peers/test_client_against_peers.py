@@ -6,12 +6,12 @@ What there is and what it cannot do stands in `sides.py`.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
+from harness import nursery
 
 from dragoman import Client
 from dragoman.client.agent_connection import FOUND_LATER
@@ -140,16 +140,10 @@ def typed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a person does, with a home of its own."""
     # Whatever the machine is set to has no say.
     names = [name for name in os.environ if name.startswith(("DRAGOMAN_", "A2ACLI_"))]
-    return subprocess.run(
-        [sys.executable, "-m", "dragoman", *words],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if name not in names}
-        | {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SCRIPT_WITHIN,
-    )
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    code, out, err = nursery.run(words, folder, env, None, SCRIPT_WITHIN)
+    return subprocess.CompletedProcess(words, code, out.decode(), err.decode())
 
 
 def printed(folder: Path, *words: str) -> str:

@@ -134,7 +134,7 @@ class Replicas:
 
     def begin(self, program: str = "") -> ServerProcess:
         """Start one more process, of another program than `dragoman` if one is named."""
-        command = (str(self.folder / program),) if program else ("-m", "dragoman")
+        command = (str(self.folder / program),) if program else ()
         return self._stack.enter_context(
             running(*self._command, cwd=self.folder, env=self._env, command=command)
         )

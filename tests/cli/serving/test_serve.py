@@ -140,7 +140,9 @@ def test_what_is_wrong_is_a_sentence_and_exit_2(
     here: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     (here / "empty.py").touch()
-    ended = run("serve", *arguments, cwd=here, env={"DRAGOMAN_STORE": "memory:"})
+    # Another server may have the usual port: that would be told first.
+    env = {"DRAGOMAN_STORE": "memory:", "DRAGOMAN_LISTEN": "127.0.0.1:0"}
+    ended = run("serve", *arguments, cwd=here, env=env)
     assert ended.returncode == 2, ended.stderr
     assert says in ended.stderr and "Traceback" not in ended.stderr
     assert ended.stdout == ""

@@ -19,14 +19,18 @@ const TRANSPORTS = {
 };
 const EACH_WITHIN = 60_000;
 const WHOLE = 'c0 c1 c2 c3 ';
-const [version, ...pairs] = process.argv.slice(2);
-const [spoken, carried] = version.split('-');
-const fetchCard = (url, init) =>
-  fetch(url, { ...init, headers: { ...init?.headers, 'A2A-Version': spoken } });
-const legacyCompat = { enabled: spoken === '0.3' };
-const cardResolver = new DefaultAgentCardResolver({ fetchImpl: fetchCard, legacyCompat });
-const transports = [new TRANSPORTS[carried]({ legacyCompat })];
-const factory = new ClientFactory({ transports, cardResolver });
+
+function factoryOf(spoken) {
+  const [version, carried] = spoken.split('-');
+  const fetchImpl = (url, init) =>
+    fetch(url, { ...init, headers: { ...init?.headers, 'A2A-Version': version } });
+  const legacyCompat = { enabled: version === '0.3' };
+  const cardResolver = new DefaultAgentCardResolver({ fetchImpl, legacyCompat });
+  return new ClientFactory({
+    transports: [new TRANSPORTS[carried]({ legacyCompat })],
+    cardResolver,
+  });
+}
 
 // `named` is the agent that messages name, where the address does not lead to it.
 const requests = (named) => (words, { task = '', context = '', wait = true } = {}) => ({
@@ -101,7 +105,7 @@ async function within(promise) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-async function tried(agent, place) {
+async function tried(factory, spoken, agent, place) {
   const [address, named] = place.split('#');
   const request = requests(named);
   for (const [deed, act] of Object.entries(deeds)) {
@@ -114,11 +118,14 @@ async function tried(agent, place) {
     } catch (error) {
       detail = error.stack;
     }
-    console.log(JSON.stringify({ agent, deed, detail }));
+    console.log(JSON.stringify({ spoken, agent, deed, detail }));
   }
 }
 
-await Promise.all(
-  pairs.map((pair) => tried(pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1))),
-);
+for (const [spoken, agents] of Object.entries(JSON.parse(process.argv[2]))) {
+  const factory = factoryOf(spoken);
+  await Promise.all(
+    Object.entries(agents).map(([agent, place]) => tried(factory, spoken, agent, place)),
+  );
+}
 process.exit(0);

@@ -101,17 +101,16 @@ async def tried(library: Any, spoken: str, agent: str, address: str) -> None:
                     await deed(peer)
             except Exception:
                 detail = traceback.format_exc()[-1500:]
-            told = {"agent": agent, "deed": deed.__name__, "detail": detail}
+            told = {"spoken": spoken, "agent": agent, "deed": deed.__name__, "detail": detail}
             print(json.dumps(told), flush=True)
 
 
 async def main() -> None:
-    name, spoken, *pairs = sys.argv[1:]
+    name, asked = sys.argv[1:]
     library = importlib.import_module(name)
     speaking(library)
-    await asyncio.gather(
-        *(tried(library, spoken, *pair.split("=", 1)) for pair in pairs),
-    )
+    for spoken, agents in json.loads(asked).items():
+        await asyncio.gather(*(tried(library, spoken, *agent) for agent in agents.items()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Runs the clients of public libraries, each in its own environment, against many agents.
 
-A driver takes what to speak and pairs of name and address, and prints a JSON line for each thing it
-did: the agent, the deed, and what went wrong. An address that ends with `#ID` is that of the
-gateway itself: messages name the agent there.
+A driver takes, as JSON, what to speak one after the other, and for each the addresses of agents by
+name. It prints a JSON line for each thing it did: what was spoken, the agent, the deed, and what
+went wrong. An address that ends with `#ID` is that of the gateway itself: messages name the agent
+there.
 """
 
 import json
@@ -23,39 +24,29 @@ PYTHON = {
     "a2a-sdk==0.3.26": "a2a_sdk_0_3",
     FASTA2A: "fasta2a_client",
 }
-LIBRARIES = [
-    ("a2a-sdk==1.3.0", "1.0-jsonrpc"),
-    ("a2a-sdk==1.3.0", "1.0-rest"),
-    ("a2a-sdk==1.3.0", "1.0-grpc"),
-    ("a2a-sdk==1.3.0", "0.3-jsonrpc"),
-    ("a2a-sdk==1.3.0", "0.3-grpc"),
-    ("a2a-sdk==0.3.26", "0.3-jsonrpc"),
-    ("a2a-sdk==0.3.26", "0.3-rest"),
-    ("a2a-sdk==0.3.26", "0.3-grpc"),
-    ("a2a-js", "1.0-jsonrpc"),
-    ("a2a-js", "1.0-rest"),
-    ("a2a-js", "1.0-grpc"),
-    ("a2a-js", "0.3-jsonrpc"),
-    ("a2a-js", "0.3-grpc"),
-    (FASTA2A, "0.3-jsonrpc"),
-]
-DRIVEN_WITHIN = 300.0
+LIBRARIES = {
+    "a2a-sdk==1.3.0": ("1.0-jsonrpc", "1.0-rest", "1.0-grpc", "0.3-jsonrpc", "0.3-grpc"),
+    "a2a-sdk==0.3.26": ("0.3-jsonrpc", "0.3-rest", "0.3-grpc"),
+    "a2a-js": ("1.0-jsonrpc", "1.0-rest", "1.0-grpc", "0.3-jsonrpc", "0.3-grpc"),
+    FASTA2A: ("0.3-jsonrpc",),
+}
+DRIVEN_WITHIN = 900.0
 # What a driver said, and how it ended.
 Report = tuple[list[dict[str, Any]], str]
 
 
-def driven(library: str, spoken: str, addresses: Mapping[str, str]) -> Report:
-    """Have a library do everything with every agent."""
-    pairs = [f"{name}={url}" for name, url in addresses.items()]
+def driven(library: str, agents: Mapping[str, Mapping[str, str]]) -> Report:
+    """Have a library do everything with every agent, in all that it speaks."""
+    asked = json.dumps(agents)
     folder, source = None, ""
     if library in PYTHON:
         python = python_of(library)
-        command = [str(python), str(HERE / "driver.py"), PYTHON[library], spoken, *pairs]
+        command = [str(python), str(HERE / "driver.py"), PYTHON[library], asked]
     else:
         node, home = node_with(PEERS / "drivers" / "a2a_js" / "package.json")
         # From standard input a module finds its imports in the working folder, the peer's.
         source, folder = (HERE / "driver.mjs").read_text(), str(home)
-        command = [str(node), "--input-type=module", "-", spoken, *pairs]
+        command = [str(node), "--input-type=module", "-", asked]
     done = subprocess.run(
         command,
         cwd=folder,

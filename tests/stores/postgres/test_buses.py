@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from harness.stub_servers import listening
 from harness.waiting import eventually
 
 from dragoman.errors import ConfigError
@@ -189,6 +190,28 @@ async def test_databases_on_one_nats_do_not_hear_each_other(
     assert Rung(agents=1) not in heard
     for bus in (one, other, twin):
         await bus.close()
+
+
+async def test_a_bus_is_open_once_the_server_knows_of_its_subscription() -> None:
+    """What is rung for before that is lost, and no number tells of it."""
+    lines: list[str] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload": 8000}\r\n')
+        while line := (await reader.readline()).decode():
+            lines.append(line.split()[0])
+            if line.startswith("PING"):
+                writer.write(b"PONG\r\n")
+
+    async def named() -> str:
+        return "s"
+
+    async with listening(talk) as port:
+        bus = NatsBus(f"nats://127.0.0.1:{port}", named, lambda: 1)
+        await connected(bus)
+        heard_of = list(lines)
+        await bus.close()
+    assert "PING" in heard_of[heard_of.index("SUB") :]
 
 
 async def test_a_message_that_was_lost_on_the_way_is_noticed_by_the_next(nats: NatsServer) -> None:
