@@ -385,7 +385,8 @@ def test_an_agent_of_wrong_types_is_refused_when_it_is_made(
     options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        Agent(**({"name": "Wrong", "description": "Is wrong."} | options))
+        wrong: dict[str, Any] = {"name": "Wrong", "description": "Is wrong."} | options
+        Agent(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -528,7 +529,9 @@ async def test_a_result_that_is_none_is_logged_with_the_function_and_its_place(
     assert logged.exc_info and logged.exc_info[1]
     said = str(logged.exc_info[1])
     line = function.__code__.co_firstlineno
-    assert said.startswith(f"what {function.__name__} ({__file__}, line {line}) returned or yielded")
+    assert said.startswith(
+        f"what {function.__name__} ({__file__}, line {line}) returned or yielded"
+    )
     assert says in said
 
 

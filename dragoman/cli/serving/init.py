@@ -154,9 +154,11 @@ def _walk(folder: Traversable, place: Path) -> "list[tuple[Path, bytes]]":
 def _next(root: Path, template: str, module: str) -> list[str]:
     import shlex
 
+    from dragoman.cli.hints import activation
+
     enter = [] if root == Path() else [f"cd {shlex.quote(str(root))}"]
     lines = [line.format(module=module) for line in _TEMPLATES[template][1]]
-    return [*enter, "python -m unittest discover tests", *lines]
+    return [*activation(), *enter, "python -m unittest discover tests", *lines]
 
 
 def _show(run: Invocation, root: Path, files: list[Path], following: list[str]) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.processes import START_WITHIN, environment, run, running
+from harness.processes import ACTIVE, START_WITHIN, environment, run, running
 
 
 def checked(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,8 @@ def test_an_agent_tests_itself_and_answers(tmp_path: Path) -> None:
 
 
 def test_a_client_tests_itself_and_asks(tmp_path: Path) -> None:
-    made = run("init", "--template", "client", "--name", "Asker", "-o", "json", cwd=tmp_path)
+    words = ("init", "--template", "client", "--name", "Asker", "-o", "json")
+    made = run(*words, cwd=tmp_path, env=ACTIVE)
     assert json.loads(made.stdout) == {
         "dir": ".",
         "files": ["pyproject.toml", "asker.py", "tests/test_asker.py", "README.md"],
