@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from dragoman.authoring import hosting
 from dragoman.authoring.budget import Budget, Delegation
@@ -49,7 +49,6 @@ _MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _scopes_of = attrgetter("scopes")
-_is_default = attrgetter("is_default")
 
 
 class Agent:
@@ -174,7 +173,8 @@ class Agent:
             skill_id = id or function.__name__
             if skill_id in self.skills:
                 raise ConfigError(f"the skill {skill_id} exists already")
-            if default and (first := next(filter(_is_default, self.skills.values()), None)):
+            first = next((one for one in self.skills.values() if one.is_default), None)
+            if default and first:
                 raise ConfigError(f"the skill {first.card.id} is the default already")
             title = name or skill_id.replace("_", " ").capitalize()
             card = AgentSkill(
@@ -324,13 +324,14 @@ def _check(kind: Any, **given: object) -> None:
             raise ConfigError(f"{name}={reprlib.repr(value)}: must be {wanted}")
 
 
-def _check_lists(kind: type, **given: Any) -> None:
+def _check_lists(kind: type, **given: object) -> None:
     """The same for lists. A text passes for a list of its letters, so it is refused by itself."""
     for name, values in given.items():
         wanted = f"{name}={reprlib.repr(values)}: must be a list of {kind.__name__}"
         if isinstance(values, str):
             raise ConfigError(f"{wanted}, as in {name}=[{reprlib.repr(values)}]")
-        if not isinstance(values, Iterable) or not all(isinstance(one, kind) for one in values):
+        found = cast("Iterable[object]", values if isinstance(values, Iterable) else [None])
+        if not all(isinstance(one, kind) for one in found):
             raise ConfigError(wanted)
 
 
