@@ -107,12 +107,22 @@ def _module(title: str) -> str:
     found = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
     if not found or not found[0].isalpha():
         found = f"agent_{found}".rstrip("_")
+    return f"{found}_agent" if _is_taken(found) else found
+
+
+def _is_taken(module: str) -> bool:
+    """Tell whether Python, this package or an installed library has a module of the name: whoever
+    imports it would get the project's file instead."""
     import keyword
     import sys
+    import sysconfig
+    from importlib.machinery import PathFinder
 
-    # The package itself too: its tests would import the file instead.
-    is_taken = keyword.iskeyword(found) or found in {*sys.stdlib_module_names, "dragoman", "tests"}
-    return f"{found}_agent" if is_taken else found
+    # `mcp` is what the template of an MCP server imports, installed or not.
+    names = {*sys.stdlib_module_names, "dragoman", "mcp", "tests"}
+    libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    is_installed = PathFinder.find_spec(module, libraries) is not None
+    return keyword.iskeyword(module) or module in names or is_installed
 
 
 def _scaffold(template: str, title: str) -> dict[Path, bytes]:

@@ -112,7 +112,13 @@ def test_what_cannot_be_made_is_a_sentence(
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("json", "json_agent"), ("class", "class_agent"), ("3 wise men", "agent_3_wise_men")],
+    [
+        ("json", "json_agent"),
+        ("class", "class_agent"),
+        ("mcp", "mcp_agent"),
+        ("msgspec", "msgspec_agent"),
+        ("3 wise men", "agent_3_wise_men"),
+    ],
 )
 def test_a_module_has_a_name_that_can_be_imported(tmp_path: Path, name: str, module: str) -> None:
     made = run("init", "--name", name, "--dry-run", cwd=tmp_path)
