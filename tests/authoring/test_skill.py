@@ -16,7 +16,7 @@ import pytest
 from harness.serving import Site, message, serving
 from harness.waiting import within
 
-from dragoman import Agent, Message, Part, TaskFailed, TaskRejected, Turn
+from dragoman import Agent, Message, Part, SyncTurn, TaskFailed, TaskRejected, Turn
 from dragoman.engine.running.author_code import author_trace
 from dragoman.errors import ConfigError
 
@@ -533,6 +533,48 @@ async def test_a_result_that_is_none_is_logged_with_the_function_and_its_place(
         f"what {function.__name__} ({__file__}, line {line}) returned or yielded"
     )
     assert says in said
+
+
+async def step_without_a_name(text: str, turn: Turn) -> Any:
+    wrong: Any = turn.step
+    return await wrong(forgets_await, text)
+
+
+async def step_that_was_called(text: str, turn: Turn) -> Any:
+    wrong: Any = turn.step
+    return await wrong("charge", forgets_await())
+
+
+def step_that_was_called_in_a_thread(text: str, turn: SyncTurn) -> Any:
+    wrong: Any = turn.step
+    return wrong("charge", forgets_await())
+
+
+async def sleeps_for_a_text(text: str, turn: Turn) -> None:
+    wrong: Any = "5s"
+    await turn.sleep(wrong)
+
+
+async def chooses_from_a_text(text: str, turn: Turn) -> str:
+    return await turn.choose("Which?", "abc")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (step_without_a_name, "in the place of the function there is a str"),
+        (step_that_was_called, "there is a coroutine: the function was called already"),
+        (step_that_was_called_in_a_thread, "there is a coroutine: the function was called"),
+        (sleeps_for_a_text, "sleep takes seconds or a timedelta, not str"),
+        (chooses_from_a_text, "choices are a list of texts"),
+    ],
+)
+async def test_a_turn_that_is_used_wrongly_is_logged_with_what_it_takes(
+    function: Callable[..., Any], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = await result(function, "x")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    assert says in caplog.text and f"at {__file__}, line " in caplog.text
 
 
 async def test_an_error_of_what_makes_content_is_logged_as_it_is(
