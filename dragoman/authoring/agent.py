@@ -4,11 +4,12 @@ environment unless an `App` serves it."""
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+import reprlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 
@@ -82,6 +83,11 @@ class Agent:
         `extended_skills` are shown to authenticated callers alone: a list, or a function that
         returns the list for a caller. Of those with security requirements, a caller sees those
         that its scopes fulfil."""
+        _check(str, name=name, description=description, version=version)
+        _check(str | None, documentation_url=documentation_url, icon_url=icon_url)
+        _check(AgentProvider | None, provider=provider)
+        _check_lists(str, input_modes=input_modes, output_modes=output_modes)
+        _check_lists(AgentExtension, extensions=extensions)
         if not name.strip():
             raise ConfigError("an agent needs a name")
         self.title = name
@@ -152,6 +158,12 @@ class Agent:
         A task that begins with a skill with a deadline fails unless it ends within so many seconds,
         whatever it waits for. A skill with scopes is only for callers whose credential grants all
         of them."""
+        if function is not None and not callable(function):
+            raise ConfigError(f"@agent.skill takes its options by name: id={function!r}")
+        _check(str, id=id, name=name, description=description)
+        _check(int | float | timedelta | None, deadline=deadline)
+        _check_lists(str, tags=tags, examples=examples, scopes=scopes)
+        _check_lists(str, input_modes=input_modes, output_modes=output_modes)
         seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
         if seconds is not None and seconds <= 0:
             raise ConfigError("a deadline is more than 0 seconds")
@@ -165,6 +177,9 @@ class Agent:
             skill_id = id or function.__name__
             if skill_id in self.skills:
                 raise ConfigError(f"the skill {skill_id} exists already")
+            first = next((one for one in self.skills.values() if one.is_default), None)
+            if default and first:
+                raise ConfigError(f"the skill {first.card.id} is the default already")
             title = name or skill_id.replace("_", " ").capitalize()
             card = AgentSkill(
                 id=skill_id,
@@ -311,6 +326,25 @@ class Agent:
         if self._app is None:
             self._app = hosting.make_app(self)
         await self._app(scope, receive, send)
+
+
+def _check(kind: Any, **given: object) -> None:
+    """Tell the author at once about a value of another type: the card would show it to callers."""
+    for name, value in given.items():
+        if not isinstance(value, kind):
+            wanted = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise ConfigError(f"{name}={reprlib.repr(value)}: must be {wanted}")
+
+
+def _check_lists(kind: type, **given: object) -> None:
+    """The same for lists. A text passes for a list of its letters, so it is refused by itself."""
+    for name, values in given.items():
+        wanted = f"{name}={reprlib.repr(values)}: must be a list of {kind.__name__}"
+        if isinstance(values, str):
+            raise ConfigError(f"{wanted}, as in {name}=[{reprlib.repr(values)}]")
+        found = cast("Iterable[object]", values if isinstance(values, Iterable) else [None])
+        if not all(isinstance(one, kind) for one in found):
+            raise ConfigError(wanted)
 
 
 def _deadline(own: float | None, metadata: Metadata) -> float | None:

@@ -118,8 +118,9 @@ class Questioner:
     ) -> str:
         """Have the caller choose, and return the choice. A person may answer by its number."""
         options = list(choices)
-        if not options or len(set(options)) < len(options):
-            raise ValueError("choices are some texts, no two alike")
+        # A text would be a list of its letters.
+        if isinstance(choices, str) or not options or len(set(options)) < len(options):
+            raise ValueError("choices are a list of texts, no two alike")
         request = Request("", "choice", sensitive=sensitive, choices=options)
         return await self._value(
             "choose", content, request, timeout, default, lambda value: _choice(value, options)

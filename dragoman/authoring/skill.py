@@ -17,6 +17,7 @@ from msgspec import UNSET
 from dragoman.authoring.forms import json_schema
 from dragoman.authoring.sync_turn import SyncTurn
 from dragoman.authoring.turn import Turn
+from dragoman.engine.running.author_code import author_place
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
@@ -240,12 +241,26 @@ class Skill:
             turn.artifact(name=self.card.id) as writer,
         ):
             async for chunk in chunks:
-                await writer.write(chunk)
+                try:
+                    await writer.write(chunk)
+                except (TypeError, ValueError) as error:
+                    raise self._wrong_result(error) from None
 
     def _record(self, result: Any, turn: Turn) -> Awaitable[None] | None:
         """Record what is no message; return what the code has to wait for, if anything."""
         content = result.parts if isinstance(result, Artifact) else result
-        return turn.artifact(content, name=self.card.id).record()
+        try:
+            artifact = turn.artifact(content, name=self.card.id)
+        except (TypeError, ValueError) as error:
+            raise self._wrong_result(error) from None
+        return artifact.record()
+
+    def _wrong_result(self, error: Exception) -> Exception:
+        """Return an error about a result; it names the function, since no line of the author's is
+        in a traceback that begins after the code has ended."""
+        if author_place(error):
+            return error
+        return TypeError(f"what {_place(self.function)} returned or yielded: {error}")
 
     async def _run_in_thread(
         self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
@@ -283,8 +298,18 @@ class Skill:
         chunks = cast("Iterator[Any]", self.function(**arguments))
         async with turn.artifact(name=self.card.id) as writer:
             while (chunk := await in_thread(next, chunks, _END)) is not _END:
-                await writer.write(chunk)
+                try:
+                    await writer.write(chunk)
+                except (TypeError, ValueError) as error:
+                    raise self._wrong_result(error) from None
         return None
+
+
+def _place(function: Function) -> str:
+    """Return a function's name, and where it is if Python knows."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{name} ({code.co_filename}, line {code.co_firstlineno})" if code else name
 
 
 def _hints(function: Function) -> dict[str, Any]:

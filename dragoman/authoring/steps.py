@@ -6,6 +6,7 @@ second run would not have.
 
 import asyncio
 import functools
+import inspect
 import sys
 import typing
 from collections.abc import Callable
@@ -24,6 +25,18 @@ MAX_RESULT_BYTES = 1024 * 1024
 # Characters of what a step's exception says.
 MAX_FAILURE = 4096
 _RAISED = "raised"
+
+
+def check_function(given: object) -> None:
+    """Raise a `TypeError` that says how a step is written if this cannot be called."""
+    if callable(given):
+        return
+    found = f"a {type(given).__name__}"
+    if inspect.iscoroutine(given):
+        given.close()
+        found = "a coroutine: the function was called already"
+    takes = "a name, a function and its arguments, as in turn.step('charge', charge, 5)"
+    raise TypeError(f"a step takes {takes}; in the place of the function there is {found}")
 
 
 async def recall_step(worker: Worker, name: str, place: int | None = None) -> RecalledStep:

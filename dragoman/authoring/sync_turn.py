@@ -24,6 +24,7 @@ from msgspec import UNSET
 
 from dragoman.authoring.budget import CallOptions
 from dragoman.authoring.steps import (
+    check_function,
     decode_result,
     encode_result,
     recall_step,
@@ -264,6 +265,7 @@ class SyncTurn:
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function once, as `Turn.step`, in the thread that asks for it: no second thread
         need be free."""
+        check_function(function)
         index, done = self._wait(recall_step, self._worker, name)
         if done is not None:
             return recorded_result(self._worker, done, function)

@@ -11,13 +11,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from dragoman.authoring.budget import CallOptions, Delegation
 from dragoman.authoring.credentials import CredentialQuestioner
 from dragoman.authoring.steps import (
+    check_function,
     decode_result,
     encode_result,
     is_given_up,
@@ -152,6 +153,7 @@ class Turn(CredentialQuestioner):
 
         The result is what JSON makes of it, in the type the function is annotated with. A function
         that was under way when the process died is called again, so it should be idempotent."""
+        check_function(function)
         index, done = await recall_step(self._worker, name)
         if done is not None:
             if is_given_up(done):
@@ -231,6 +233,9 @@ class Turn(CredentialQuestioner):
 
     async def sleep(self, duration: float | timedelta, *, name: str = "sleep") -> None:
         """Wait until a time that stays the same if the process ends meanwhile."""
+        given = cast("object", duration)
+        if not isinstance(given, int | float | timedelta):
+            raise TypeError(f"sleep takes seconds or a timedelta, not {type(given).__name__}")
         clock = self._worker.clock
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
         index, done = self._worker.recall(StepKind.SLEEP, name)

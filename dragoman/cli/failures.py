@@ -210,6 +210,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("delete", "rm", "del", "unregister"), ("remove", "revoke", "cancel")),
     **dict.fromkeys(("remove", "revoke"), ("revoke", "remove")),
     **dict.fromkeys(("ls", "all"), ("list",)),
+    "list": ("statement", "status"),
     **dict.fromkeys(("get", "info", "describe", "inspect"), ("show", "get", "status")),
     "show": ("get", "status"),
     **dict.fromkeys(("edit", "set", "change", "patch"), ("update",)),

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import shlex
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,17 @@ _HUNG_UP = re.compile("HungUp|Connection reset|ALERT_HANDSHAKE_FAILURE")
 
 
 # Commands
+
+
+def activation() -> list[str]:
+    """Return the command after which a shell finds `dragoman`, if it is in an environment that the
+    shell does not use, as after `./dev init` and `./dev up`; else nothing."""
+    import shutil
+
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("dragoman") or not script.is_file():
+        return []
+    return [f". {shlex.quote(str(script))}"]
 
 
 def command(run: Invocation, *words: str) -> NextCommand:

@@ -1,6 +1,7 @@
 """Python values to parts: what an author may return, yield, say or put in an artifact."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Iterable
 from typing import Any, cast
@@ -44,7 +45,14 @@ def json_value(value: Any) -> Any:
         value = value.model_dump(mode="json")
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
-    plain = msgspec.to_builtins(value, str_keys=True)
+    if inspect.iscoroutine(value):
+        # Closed, so that Python does not warn of it as well, at a line of ours.
+        value.close()
+        raise TypeError("a coroutine is no content: write `await` before the call that made it")
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+    except TypeError as error:
+        raise TypeError(f"{error}; content is text, bytes, a part, or what JSON can hold") from None
     _check_numbers(plain)
     return plain
 

@@ -16,7 +16,7 @@ import pytest
 from harness.serving import Site, message, serving
 from harness.waiting import within
 
-from dragoman import Agent, Message, Part, TaskFailed, TaskRejected, Turn
+from dragoman import Agent, Message, Part, SyncTurn, TaskFailed, TaskRejected, Turn
 from dragoman.engine.running.author_code import author_trace
 from dragoman.errors import ConfigError
 
@@ -371,6 +371,51 @@ def test_two_skills_of_one_id_and_an_agent_without_a_name_are_refused() -> None:
         Agent(" ", "Nameless.")
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"description": ["a", "b"]}, r"description=\['a', 'b'\]: must be str"),
+        ({"icon_url": 1}, "icon_url=1: must be str | None"),
+        ({"provider": "me"}, "provider='me': must be .*AgentProvider | None"),
+        ({"input_modes": "text/plain"}, r"must be a list of str, as in input_modes=\['text/plain'"),
+        ({"extensions": ["urn:x"]}, r"extensions=\['urn:x'\]: must be a list of AgentExtension"),
+    ],
+)
+def test_an_agent_of_wrong_types_is_refused_when_it_is_made(
+    options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        wrong: dict[str, Any] = {"name": "Wrong", "description": "Is wrong."} | options
+        Agent(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"tags": "weather"}, r"must be a list of str, as in tags=\['weather'\]"),
+        ({"scopes": "pay"}, r"must be a list of str, as in scopes=\['pay'\]"),
+        ({"tags": 7}, "tags=7: must be a list of str"),
+        ({"examples": [7]}, r"examples=\[7\]: must be a list of str"),
+        ({"deadline": "tomorrow"}, "deadline='tomorrow': must be .*timedelta"),
+        ({"id": 7}, "id=7: must be str"),
+    ],
+)
+def test_a_skill_of_wrong_types_is_refused_when_it_is_made(
+    options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        made(plain, **options)
+
+
+def test_a_decorator_with_a_text_and_a_second_default_are_refused() -> None:
+    wrong: Any = "shout"
+    with pytest.raises(ConfigError, match="options by name: id='shout'"):
+        Agent("One", "Has a skill.").skill(wrong)
+    agent = made(plain, default=True)
+    with pytest.raises(ConfigError, match="the skill plain is the default already"):
+        agent.skill(id="other", default=True)(plain)
+
+
 # Results
 
 
@@ -443,6 +488,107 @@ async def test_a_message_of_a_skill_that_did_not_say_so_is_its_last_word() -> No
 
 
 # Failures
+
+
+async def forgets_await() -> Any:
+    return forgets_await()
+
+
+def forgets_that_it_is_async() -> Any:
+    return forgets_await()
+
+
+async def yields_no_content() -> AsyncIterator[Any]:
+    yield forgets_await()
+
+
+def yields_no_content_in_a_thread() -> Iterator[Any]:
+    yield object()
+
+
+async def returns_no_content() -> Any:
+    return object()
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (forgets_await, "write `await` before the call"),
+        (forgets_that_it_is_async, "write `await` before the call"),
+        (yields_no_content, "write `await` before the call"),
+        (yields_no_content_in_a_thread, "type object is unsupported; content is text"),
+        (returns_no_content, "type object is unsupported; content is text"),
+    ],
+)
+async def test_a_result_that_is_none_is_logged_with_the_function_and_its_place(
+    function: Callable[..., Any], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = await result(function, "x")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    (logged,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert logged.exc_info and logged.exc_info[1]
+    said = str(logged.exc_info[1])
+    line = function.__code__.co_firstlineno
+    assert said.startswith(
+        f"what {function.__name__} ({__file__}, line {line}) returned or yielded"
+    )
+    assert says in said
+
+
+async def step_without_a_name(text: str, turn: Turn) -> Any:
+    wrong: Any = turn.step
+    return await wrong(forgets_await, text)
+
+
+async def step_that_was_called(text: str, turn: Turn) -> Any:
+    wrong: Any = turn.step
+    return await wrong("charge", forgets_await())
+
+
+def step_that_was_called_in_a_thread(text: str, turn: SyncTurn) -> Any:
+    wrong: Any = turn.step
+    return wrong("charge", forgets_await())
+
+
+async def sleeps_for_a_text(text: str, turn: Turn) -> None:
+    wrong: Any = "5s"
+    await turn.sleep(wrong)
+
+
+async def chooses_from_a_text(text: str, turn: Turn) -> str:
+    return await turn.choose("Which?", "abc")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (step_without_a_name, "in the place of the function there is a str"),
+        (step_that_was_called, "there is a coroutine: the function was called already"),
+        (step_that_was_called_in_a_thread, "there is a coroutine: the function was called"),
+        (sleeps_for_a_text, "sleep takes seconds or a timedelta, not str"),
+        (chooses_from_a_text, "choices are a list of texts"),
+    ],
+)
+async def test_a_turn_that_is_used_wrongly_is_logged_with_what_it_takes(
+    function: Callable[..., Any], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = await result(function, "x")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    assert says in caplog.text and f"at {__file__}, line " in caplog.text
+
+
+async def test_an_error_of_what_makes_content_is_logged_as_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Model:
+        def model_dump(self, *, mode: str) -> dict[str, str]:
+            raise ValueError(mode)
+
+    async def model() -> Model:
+        return Model()
+
+    assert (await result(model, "x"))["status"]["state"] == "TASK_STATE_FAILED"
+    assert "ValueError at " in caplog.text and "returned or yielded" not in caplog.text
 
 
 def nan() -> float:

@@ -136,6 +136,7 @@ def test_every_error_of_the_tree_and_of_the_machine_is_followed_by_a_command(deb
         ("serve agent.py --stor=x", "dragoman serve agent.py --store=x"),
         ("serve agnt.py --port 0", "dragoman serve agent.py --port 0"),
         ("serve other.py", "ls ."),
+        ("ledger list", "dragoman ledger statement"),
         ("serve plain.py:helo --port 0", "dragoman serve plain.py:hello --port 0"),
         ("serve plain.py", "dragoman serve plain.py:hello"),
         ("serve wrong.py", "dragoman serve wrong.py --debug"),

@@ -61,6 +61,10 @@ def test_help_shows_the_options_that_do_something(tmp_path: Path, words: str) ->
         ("serve", "a.py", "--bearer", "s3cret"),
         ("--bearer=s3cret", "serve", "a.py"),
         ("up", "--wait"),
+        ("gateway", "--bearer", "s3cret"),
+        ("join", "127.0.0.1:1", "a.py", "--insecure"),
+        ("triggers", "list", "-a", "127.0.0.1:1"),
+        ("store", "status", "--api-key", "s3cret"),
         ("up", "--transport", "rest"),
         ("serve", "a.py", "--timeout", "5s"),
         ("tasks", "list", "--watch"),
@@ -75,7 +79,7 @@ def test_what_has_no_effect_is_refused_where_it_is_typed(
 ) -> None:
     ended = inside(*words, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
-    command = " ".join(word for word in words if word in ("tasks", "list", *COMMANDS))
+    command = " ".join(word for word in words if word in ("tasks", "list", "status", *COMMANDS))
     assert f"without effect on dragoman {command}: --" in ended.stderr
     assert f"Hint: dragoman {command} --help" in ended.stderr
     assert "s3cret" not in ended.stderr
@@ -106,6 +110,30 @@ def test_completion_offers_what_help_shows(tmp_path: Path) -> None:
     assert "--bearer" in words["send"].split() and "--listen" in words["serve"].split()
     assert not {"--bearer", "--wait", "--timeout", "--stream"} & {*words["up"].split()}
     assert {"--stream", "--task-id"} <= {*words["tasks list"].split()}
+
+
+# Those of the specification take all options; `inbox` calls agents as they do.
+CALLS = {
+    "auth",
+    "card",
+    "chat",
+    "completion",
+    "config",
+    "conformance",
+    "help",
+    "inbox",
+    "send",
+    "task",
+}
+
+
+def test_every_command_of_our_own_says_which_options_have_an_effect() -> None:
+    from dragoman.cli.option_scope import _REACH
+
+    root = click.Context(cli, obj=Invocation((), {}))
+    assert {*cli.list_commands(root)} - CALLS == {
+        words.partition(" ")[0] for words in _REACH
+    } - CALLS
 
 
 def test_every_command_of_the_table_exists() -> None:

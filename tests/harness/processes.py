@@ -1,6 +1,7 @@
 """The `dragoman` command as a process, the way a user types it."""
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -14,6 +15,9 @@ from harness.waiting import WAIT
 
 START_WITHIN = 60.0
 AS_MODULE = ("-m", "dragoman")
+# A shell that finds `dragoman`, and one that does not.
+ACTIVE = {"PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
+INACTIVE = {"PATH": os.defpath}
 _numbers = itertools.count(1)
 
 

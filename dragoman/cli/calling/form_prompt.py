@@ -13,6 +13,8 @@ from dragoman.authoring.form_fields import Field, Submission, fields, read
 from dragoman.cli.failures import usage
 
 _YES = ("yes", "y", "true")
+# Nothing typed is no.
+_NO = ("no", "n", "false", "")
 # Rows that a person may add to a list.
 _MOST_ROWS = 100
 _HINTS = {
@@ -122,8 +124,14 @@ class _Filling:
 
     def _wants(self, asked: str) -> Generator[FieldQuestion, str, bool]:
         self._is_first = False
-        line = yield FieldQuestion("", [asked])
-        return line.strip().casefold() in _YES
+        problem = ""
+        while True:
+            line = yield FieldQuestion(problem, [asked])
+            answer = line.strip().casefold()
+            # What was meant for the first field of the part must not count as a no.
+            if answer in (*_YES, *_NO):
+                return answer in _YES
+            problem = "must be yes or no"
 
     def _ask_one(self, field: Field, name: str) -> _Talk:
         problem = ""

@@ -107,12 +107,22 @@ def _module(title: str) -> str:
     found = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
     if not found or not found[0].isalpha():
         found = f"agent_{found}".rstrip("_")
+    return f"{found}_agent" if _is_taken(found) else found
+
+
+def _is_taken(module: str) -> bool:
+    """Tell whether Python, this package or an installed library has a module of the name: whoever
+    imports it would get the project's file instead."""
     import keyword
     import sys
+    import sysconfig
+    from importlib.machinery import PathFinder
 
-    # The package itself too: its tests would import the file instead.
-    is_taken = keyword.iskeyword(found) or found in {*sys.stdlib_module_names, "dragoman", "tests"}
-    return f"{found}_agent" if is_taken else found
+    # `mcp` is what the template of an MCP server imports, installed or not.
+    names = {*sys.stdlib_module_names, "dragoman", "mcp", "tests"}
+    libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    is_installed = PathFinder.find_spec(module, libraries) is not None
+    return keyword.iskeyword(module) or module in names or is_installed
 
 
 def _scaffold(template: str, title: str) -> dict[Path, bytes]:
@@ -154,9 +164,11 @@ def _walk(folder: Traversable, place: Path) -> "list[tuple[Path, bytes]]":
 def _next(root: Path, template: str, module: str) -> list[str]:
     import shlex
 
+    from dragoman.cli.hints import activation
+
     enter = [] if root == Path() else [f"cd {shlex.quote(str(root))}"]
     lines = [line.format(module=module) for line in _TEMPLATES[template][1]]
-    return [*enter, "python -m unittest discover tests", *lines]
+    return [*activation(), *enter, "python -m unittest discover tests", *lines]
 
 
 def _show(run: Invocation, root: Path, files: list[Path], following: list[str]) -> None:

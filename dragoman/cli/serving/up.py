@@ -33,8 +33,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def tries(url: str, settings: "Settings") -> list[str]:
     """Return commands that work as they are, the first one first."""
+    from dragoman.cli.hints import activation
+
     skill = """--data '{"to": 5}' --skill count"""
     found = [
+        *activation(),
         f'dragoman send -a {url} "hello"',
         f"dragoman send -a {url} {skill} --stream",
         f"dragoman agents list --gateway {url}",

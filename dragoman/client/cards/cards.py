@@ -340,7 +340,7 @@ class Cards:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise CardNotFound(
-                f"The file of the card could not be read: {reason or 'there is none'}",
+                f"The card {path.name} could not be read: {reason or 'there is no such file'}",
                 path=path,
             ) from None
         if len(body) > self._largest:

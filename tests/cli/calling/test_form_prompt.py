@@ -86,6 +86,13 @@ def test_what_does_not_fit_is_asked_for_again() -> None:
     ]
 
 
+def test_what_is_neither_yes_nor_no_leaves_nothing_out() -> None:
+    lines = ("M", "5", "", "", "Main St", "yes", "Main St", "", "Bo", "N")
+    value, shown = filled(SCHEMA, *lines)
+    assert value["address"] == {"street": "Main St"} and value.get("guests", []) == []
+    assert shown.count("must be yes or no") == 2
+
+
 def test_the_first_line_may_be_all_of_it_as_json() -> None:
     assert filled(SCHEMA, '{"size": "S"}')[0] == {"size": "S"}
     with pytest.raises(Failure, match="not JSON"):

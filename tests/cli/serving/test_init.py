@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.processes import START_WITHIN, environment, run, running
+from harness.processes import ACTIVE, START_WITHIN, environment, run, running
 
 
 def checked(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,8 @@ def test_an_agent_tests_itself_and_answers(tmp_path: Path) -> None:
 
 
 def test_a_client_tests_itself_and_asks(tmp_path: Path) -> None:
-    made = run("init", "--template", "client", "--name", "Asker", "-o", "json", cwd=tmp_path)
+    words = ("init", "--template", "client", "--name", "Asker", "-o", "json")
+    made = run(*words, cwd=tmp_path, env=ACTIVE)
     assert json.loads(made.stdout) == {
         "dir": ".",
         "files": ["pyproject.toml", "asker.py", "tests/test_asker.py", "README.md"],
@@ -111,7 +112,13 @@ def test_what_cannot_be_made_is_a_sentence(
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("json", "json_agent"), ("class", "class_agent"), ("3 wise men", "agent_3_wise_men")],
+    [
+        ("json", "json_agent"),
+        ("class", "class_agent"),
+        ("mcp", "mcp_agent"),
+        ("msgspec", "msgspec_agent"),
+        ("3 wise men", "agent_3_wise_men"),
+    ],
 )
 def test_a_module_has_a_name_that_can_be_imported(tmp_path: Path, name: str, module: str) -> None:
     made = run("init", "--name", name, "--dry-run", cwd=tmp_path)

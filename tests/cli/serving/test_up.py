@@ -1,17 +1,20 @@
 """`dragoman up`: a gateway with a demo agent, and hints that work as they are printed."""
 
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from harness.processes import run, running
+from harness.processes import ACTIVE, INACTIVE, run, running
 from harness.serving import message
 
 
 def test_every_hint_works_as_it_is_printed(tmp_path: Path) -> None:
-    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
+    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path, env=ACTIVE) as child:
         url = child.ready()
         lines = [child.line("Try: ")]
         while lines[-1].startswith("Try: "):
@@ -28,9 +31,19 @@ def test_every_hint_works_as_it_is_printed(tmp_path: Path) -> None:
         store = lines[-1].removeprefix("Store: ")
         assert Path(store).is_file()
         assert child.stop() == 0
-    # Start again, and they are still there.
-    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
+    # Start again, in a shell that does not find us, and they are still there.
+    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path, env=INACTIVE) as child:
         url = child.ready()
+        entered = shlex.split(child.line("Try: ").removeprefix("Try: "))
+        found = subprocess.run(
+            [shutil.which("sh") or "sh", "-c", f"{shlex.join(entered)} && command -v dragoman"],
+            env=INACTIVE,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert found.stdout.strip() == str(Path(sys.executable).with_name("dragoman"))
         assert httpx.get(f"{url}/tasks", trust_env=False).json()["totalSize"] == 2
         assert child.stop() == 0
 
