@@ -13,3 +13,7 @@ class StoreClock(SystemClock):
     def now(self) -> int:
         """Return milliseconds since the epoch."""
         return super().now() + self._leases.clock_offset
+
+    def seconds(self) -> float:
+        """Return seconds since the epoch."""
+        return self.now() / 1000

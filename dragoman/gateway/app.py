@@ -12,6 +12,7 @@ from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
 from dragoman.config.formats import read_share
 from dragoman.engine.event_hooks import EventHooks
+from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import A2AError
 from dragoman.gateway.api.api import Api
 from dragoman.gateway.api.catalog import Catalog
@@ -119,7 +120,7 @@ class GatewayPart(AppPart):
         self.gateway = gateway = Gateway(
             self._store, self._rules, site.settings, site.audit, is_local=site.is_local
         )
-        gateway.keys = AgentKeyring(self._store, self._agent_keys)
+        gateway.keys = AgentKeyring(self._store, self._agent_keys, gateway.clock.seconds)
         if self._agent_keys is not None:
             self._agent_keys.others = recalling(site.authenticators)
         gateway.push_inbox.add_to(site.routes)
@@ -156,12 +157,17 @@ class GatewayPart(AppPart):
             gateway.registry.get,
             gateway.service,
             gateway.settings,
+            clock=gateway.clock,
             shares=site.shares,
             hooks=site.hooks,
         )
         opened.push_async_callback(gateway.workflows.stop)
         gateway.triggers = Triggers(
-            gateway.store, gateway.registry.get, gateway.service, gateway.settings
+            gateway.store,
+            gateway.registry.get,
+            gateway.service,
+            gateway.settings,
+            clock=gateway.clock,
         )
         is_read_only = site.settings.stores.read_only
         if not is_read_only:
@@ -172,6 +178,7 @@ class GatewayPart(AppPart):
             gateway.registry,
             gateway.delivery,
             gateway.audit,
+            clock=gateway.clock,
             shares=site.shares,
             hooks=site.hooks,
         )
@@ -276,7 +283,8 @@ def _agent_keys(settings: Settings, store: GatewayStore) -> AgentKeys | None:
     is_declared = "api-key" not in settings.ways()
     source, header = StoredKeys(store), settings.security.api_key_header
     in_bearer = settings.server.openai
-    return AgentKeys(source, header=header, in_bearer=in_bearer, is_declared=is_declared)
+    now = StoreClock(store).seconds
+    return AgentKeys(source, header=header, in_bearer=in_bearer, is_declared=is_declared, now=now)
 
 
 def _is_second(agent: Registered, name: str) -> bool:

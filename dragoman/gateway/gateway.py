@@ -13,6 +13,7 @@ from typing import Any
 from dragoman.client.credentials.credentials import Credential
 from dragoman.config import Settings
 from dragoman.egress.egress import Egress
+from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import StoreRefused
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.forwarding import Forwarding
@@ -72,6 +73,8 @@ class Gateway:
         self.id = ""
         self.store = store
         self.settings = settings
+        # That of all replicas: what one records another judges.
+        self.clock = clock = StoreClock(store)
         self.audit = audit
         self._is_local = is_local
         self.joined = JoinedAgents(store, settings.gateway.heartbeat_interval)
@@ -87,6 +90,7 @@ class Gateway:
             store,
             self._http,
             audit=audit,
+            clock=clock,
             is_local=is_local,
             heartbeat_interval=settings.gateway.heartbeat_interval,
             most_per_owner=settings.gateway.max_agents_per_owner,
@@ -96,7 +100,7 @@ class Gateway:
         trust_rules = TrustRules(
             policy=settings.gateway.trust_policy, cap=settings.gateway.trust_cap
         )
-        self.trust = Trust(store.accounting, self.registry, rules=trust_rules)
+        self.trust = Trust(store.accounting, self.registry, rules=trust_rules, now=clock.seconds)
         self.registry.health.listen_strays(self._note_stray)
         secret = settings.gateway.payment_secret.encode()
         self.ledger = Ledger(
@@ -105,6 +109,7 @@ class Gateway:
             store,
             provider=FakeProvider(secret) if secret else None,
             issuer=settings.cards.public_url or "dragoman",
+            now=clock.seconds,
         )
         # What agents of this process are shown, by their ids.
         self._own_credentials: dict[str, Credential | None] = {}
@@ -141,7 +146,7 @@ class Gateway:
         )
         if not self.settings.stores.read_only:
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
-        return Forwarding(context)
+        return Forwarding(context, self.clock)
 
     async def close(self) -> None:
         """Stop the parts and close connections, also after an `open` that failed."""

@@ -11,12 +11,12 @@ import contextlib
 import hashlib
 import hmac
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from dragoman.egress.egress import Egress
 from dragoman.egress.errors import EgressError
+from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import Overloaded
 from dragoman.gateway.registry.registered import TunnelEnd
 from dragoman.http.open_streams import OpenStreams
@@ -33,7 +33,7 @@ logger = logging.getLogger("dragoman")
 
 PATH = "/api/v1/join/"
 PROOF_HEADER = "x-dragoman-process"
-# Seconds for a connection, and those by which the clocks of two processes may differ.
+# Seconds for a connection, and those within which a proof is shown.
 CONNECT_WITHIN = 3.0
 TOLERANCE = 300
 _PORTS = range(1, 65_536)
@@ -49,6 +49,7 @@ class SiblingTunnels:
     ) -> None:
         """`has` tells whether a tunnel of an agent ends here."""
         self._store = store
+        self._clock = StoreClock(store)
         self._open_here = open_here
         self._has = has
         # Only to addresses that our own processes wrote into the store.
@@ -67,7 +68,7 @@ class SiblingTunnels:
         from dragoman.tunnels.websocket import HandshakeFailed, client_wire
 
         url = f"{end.url}{PATH}{end.host}"
-        headers = {PROOF_HEADER: self._proof(end.host, end.worker, int(time.time()))}
+        headers = {PROOF_HEADER: self._proof(end.host, end.worker, self._now())}
         wire = client_wire(f"ws{url.removeprefix('http')}", headers)
         self._http.allow(end.url.partition("://")[2])
         try:
@@ -85,6 +86,9 @@ class SiblingTunnels:
         wire.receiver = tunnel = Tunnel(wire, _refuse)
         tunnel.on_lost = lambda: lost(tunnel)
         return tunnel
+
+    def _now(self) -> int:
+        return int(self._clock.seconds())
 
     def _proof(self, host: str, worker: int, at: int) -> str:
         text = f"tunnel {host} {worker} {at}".encode()
@@ -123,7 +127,7 @@ class SiblingTunnels:
         shown = request.header(PROOF_HEADER.encode()) or ""
         at = shown.partition(".")[0]
         is_number = at.isascii() and at.isdecimal() and len(at) <= 18
-        if not is_number or abs(time.time() - int(at)) > TOLERANCE:
+        if not is_number or abs(self._now() - int(at)) > TOLERANCE:
             return False
         expected = self._proof(host, self._store.worker, int(at))
         return hmac.compare_digest(shown.encode(), expected.encode())

@@ -117,7 +117,7 @@ def _live(life: Life) -> None:
 
     death = _Death(life)
 
-    def make(store: Any, find_agent: Any, service: Any, settings: Any) -> Triggers:
+    def make(store: Any, find_agent: Any, service: Any, settings: Any, clock: Any) -> Triggers:
         stepped = _Stepped(store, death, {"lead", "due", "change"})
         asked: Any = _Stepped(service, death, {"answer"})
         given: Any = stepped

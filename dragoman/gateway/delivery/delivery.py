@@ -419,7 +419,7 @@ class Delivery:
         deadline = self._worker.deadline
         if not deadline:
             return None
-        return time.monotonic() + max(0.0, deadline / 1000 - time.time())
+        return time.monotonic() + max(0.0, deadline - self._worker.clock.now()) / 1000
 
     # After a failure
 

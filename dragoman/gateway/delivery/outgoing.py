@@ -61,7 +61,8 @@ def outgoing(
     metadata = {
         name: value for name, value in operation.metadata.items() if name not in GATEWAY_ONLY
     }
-    onward = hop_limit.depart(clean(metadata), gateway_id, worker.deadline or None)
+    ends = worker.deadline or None
+    onward = hop_limit.depart(clean(metadata), gateway_id, ends, worker.clock.now)
     changes: dict[str, Any] = {"metadata": _with_callers_id(worker, message)}
     # Most messages have none of these.
     if any(part.metadata for part in message.parts):

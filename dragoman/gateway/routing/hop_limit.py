@@ -3,11 +3,10 @@
 Both travel in the metadata of a request, so that a task in a loop is refused by the first gateway
 that sees it twice, and no gateway works for a caller that has given up.
 
-    arrival = hop_limit.arrive(operation.metadata, own_id)     # on the way in; raises HopLimit
-    metadata = hop_limit.depart(metadata, own_id, deadline)    # on the way out; raises TaskFailed
+    arrival = hop_limit.arrive(operation.metadata, own_id)        # on the way in; raises HopLimit
+    metadata = hop_limit.depart(metadata, own_id, deadline, now)  # and out; raises TaskFailed
 """
 
-import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -59,8 +58,8 @@ def arrive(metadata: Metadata, own_id: str, most: int = MOST) -> Arrival:
 def depart(
     metadata: Metadata,
     own_id: str,
-    deadline: int | None = None,
-    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    deadline: int | None,
+    now: Callable[[], int],
 ) -> Metadata:
     """Return the metadata to forward a task with: one gateway more, and less time.
 

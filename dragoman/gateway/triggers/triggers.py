@@ -75,7 +75,7 @@ class Triggers:
         self._find_agent = find_agent
         self._service = service
         self._is_idempotent = settings.engine.idempotency
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._running: asyncio.Task[None] | None = None
         # Posts come at once; noted one after the other they do not undo each other's count.
         self._noting = asyncio.Lock()
@@ -98,7 +98,7 @@ class Triggers:
             raise UnsupportedOperation("triggers need the setting `idempotency`, which is off here")
         agent = self._agent(said.agent_id, owner)
         found = defined(said, agent.id)
-        now = self._clock.now()
+        now = self.clock.now()
         row = TriggerRow(new_id(), owner, now, encode(found), found.next_due(now))
         if not await self._rows.put(row, most=MOST):
             raise InvalidParams(f"There are {MOST} triggers already, which is the most")
@@ -151,7 +151,7 @@ class Triggers:
             due_at = row.due_at
             # A time that is due already and not begun yet stays due.
             if (before.schedule, before.enabled) != (after.schedule, after.enabled):
-                due_at = after.next_due(self._clock.now())
+                due_at = after.next_due(self.clock.now())
             made = row._replace(definition=encode(after), due_at=due_at)
             if await self._rows.change(made):
                 return made._replace(version=row.version + 1)
@@ -162,7 +162,7 @@ class Triggers:
     async def run_once(self, row: TriggerRow, key: str = "") -> str:
         """Begin a task now, whatever the schedule says; return its id. The same key leads to the
         same task."""
-        at = self._clock.now()
+        at = self.clock.now()
         name, due = f"run-{key or new_id()}", stamp(at * 1000)
         task_id = await self._begin(row, read(row), name, None, due)
         await self._note(row.id, LastRun(at=at, task_id=task_id))
@@ -170,7 +170,7 @@ class Triggers:
 
     async def posted(self, row: TriggerRow, id: str, body: Any) -> str:
         """Begin the task of a post; return its id. The same id leads to the same task."""
-        at = self._clock.now()
+        at = self.clock.now()
         found = read(row)
         said = id.encode("utf-8", "surrogatepass") + b"\n" + msgspec.json.encode(body)
         digest = hashlib.blake2b(said, digest_size=16).hexdigest()
@@ -209,14 +209,14 @@ class Triggers:
             except Exception:
                 # Tasks that are due wait for the next look, so this must not end.
                 logger.exception("triggers could not be looked at; trying again")
-            await self._clock.wait_until(self._clock.now() + TICK)
+            await self.clock.wait_until(self.clock.now() + TICK)
 
     async def sweep(self) -> int:
         """Begin the tasks of triggers that are due, unless another process does; return how many
         triggers were due."""
         if not await self._store.lead(Duty.RUN_TRIGGERS):
             return 0
-        now = self._clock.now()
+        now = self.clock.now()
         due = await self._rows.due(now, _AT_ONCE)
         for row in due:
             try:
