@@ -498,10 +498,13 @@ class Http2Connection(ServedConnection):
         if id == 0:
             if not size:
                 raise ConnectionFault(frames.PROTOCOL_ERROR)
+            was_full = self.window <= 0
             self.window += size
             if self.window > LARGEST_WINDOW:
                 raise ConnectionFault(frames.FLOW_CONTROL_ERROR)
-            self._wake_all()
+            if was_full:
+                # Otherwise streams that wait do so for a window of their own.
+                self._wake_all()
             return
         stream = self._streams.get(id)
         if stream is None:

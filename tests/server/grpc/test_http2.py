@@ -329,6 +329,24 @@ async def test_a_caller_that_asks_and_does_not_read_is_cut_off(
         writer.close()
 
 
+async def test_answers_wait_for_the_window_of_their_connection() -> None:
+    async with serving(text_agent(), transport="jsonrpc,grpc") as site:
+        reader, writer = await greeted(int(site.url.rpartition(":")[2]), LARGE)
+        writer.write(asking(1, "much", "first") + asking(3, "much", "second"))
+        size = 0
+        while size < 65_535:
+            one = await next_frame(reader)
+            size += len(one.body) if one.kind == DATA else 0
+        # Twice, so that one of both finds a window that is not empty.
+        writer.write(frame(WINDOW, 0, 0, b"\0\0\0\1") + frame(WINDOW, 0, 0, b"\0\x7f\0\0"))
+        ended: set[int] = set()
+        while ended != {1, 3}:
+            one = await next_frame(reader)
+            if one.kind == HEADERS and one.flags & 1:
+                ended.add(one.stream)
+        writer.close()
+
+
 # Requests that are not whole
 
 
