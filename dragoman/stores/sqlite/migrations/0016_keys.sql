@@ -7,7 +7,7 @@ CREATE TABLE keys_appended (
     reply   BLOB,
     made_at INTEGER NOT NULL -- milliseconds
 );
-INSERT INTO keys_appended SELECT scope, key, task, reply, made_at FROM keys ORDER BY made_at;
+INSERT INTO keys_appended SELECT scope, key, task, reply, made_at FROM keys;
 DROP TABLE keys;
 ALTER TABLE keys_appended RENAME TO keys;
 CREATE UNIQUE INDEX keys_by_key ON keys (scope, key);
