@@ -72,10 +72,6 @@ class ConsolePart(AppPart):
         site.routes.add(DOCS, self._send_to_docs, Access.PUBLIC)
         site.routes.welcome = Route(_welcome, Access.PUBLIC, "/")
 
-    async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
-        """Have the secret at hand that seals sessions."""
-        await site.store.prepare()
-
     # Requests
 
     async def _answer(self, request: HttpRequest) -> None:
@@ -93,6 +89,8 @@ class ConsolePart(AppPart):
             await asyncio.to_thread(_load_pages)
             self._is_loaded = True
         try:
+            # The secret that seals sessions. No start waits for it, nor loads the cipher.
+            await self._site.store.prepare()
             if request.verb in ("GET", "HEAD"):
                 await self._visit(request, below)
             elif request.verb == "POST":

@@ -190,6 +190,7 @@ def test_the_cipher_is_loaded_only_for_what_is_sealed_or_opened(tmp_path: Path) 
 import asyncio, sys
 from dragoman import Agent, App
 from dragoman.config import Settings, StoreSettings
+from dragoman.console.part import ConsolePart
 
 agent = Agent("A", "Is started.")
 
@@ -198,7 +199,9 @@ async def work(text: str) -> str:
     return text
 
 async def main(store):
-    async with App(agent, settings=Settings(stores=StoreSettings(location=store))).running():
+    settings = Settings(stores=StoreSettings(location=store))
+    app = App(agent, settings=settings, parts=[ConsolePart()], is_local=True)
+    async with app.running():
         assert not any(name.startswith("cryptography") for name in sys.modules)
 
 asyncio.run(main(sys.argv[1]))

@@ -119,7 +119,7 @@ def connect(path: str, synchronous: str = "full") -> apsw.Connection:
         # KiB. A stream of a few megabytes fills it, and then it is what the process has grown by. A
         # larger one does not save the writer reads: new keys go anywhere in their index, and from
         # a few thousand tasks on twice as much holds no more of the pages that they need.
-        run(connection, "PRAGMA cache_size = -1024")
+        run(connection, "PRAGMA cache_size = -896")
         # Plans that do not depend on values: otherwise each new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
