@@ -133,6 +133,37 @@ async def test_processes_of_one_name_are_one_agent_and_replace_each_other(tmp_pa
         assert texts == [f"echo: again {n}" for n in range(4)]
 
 
+@pytest.mark.parametrize("is_one_store", [False, True], ids=["own stores", "one store"])
+async def test_processes_of_one_name_share_the_load(is_one_store: bool, tmp_path: Path) -> None:
+    begun: list[int] = []
+    may_end = asyncio.Event()
+
+    def process(number: int) -> Agent:
+        agent = Agent("Clerk", "Works.")
+
+        @agent.skill
+        async def work(text: str) -> str:
+            begun.append(number)
+            await may_end.wait()
+            return text
+
+        return agent
+
+    store = str(tmp_path / "clerk.db") if is_one_store else "memory:"
+    settings = load_settings({}, store=store)
+    async with (
+        gateway(tmp_path, is_ours=True) as site,
+        join_agent(process(0), site.url, settings=settings) as url,
+        join_agent(process(1), site.url, settings=settings),
+        Client(url) as client,
+    ):
+        sends = [asyncio.create_task(client.send(f"{n}")) for n in range(8)]
+        await eventually(lambda: len(begun) == 8)
+        may_end.set()
+        assert {answer.text for answer in await asyncio.gather(*sends)} == set("01234567")
+    assert min(begun.count(0), begun.count(1)) >= 2, begun
+
+
 async def test_the_name_it_joins_under_is_its_name_at_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, is_ours=True) as site, joined(site, name="night-shift") as url:
         assert url == f"{site.url}/a2a/night-shift"
