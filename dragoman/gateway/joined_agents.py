@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dragoman.egress.tunnels import JOINED, is_joined, joined_name
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied
+from dragoman.gateway.registry import health
 from dragoman.gateway.registry.registered import Registered, TunnelEnd
 from dragoman.gateway.registry.registration import MOST_ADDRESSES, Registration
 from dragoman.gateway.registry.registry import Registry
@@ -61,6 +62,8 @@ class JoinedAgents:
         # By the ending of its names: what is waited with, and how many do.
         self._registering: dict[str, tuple[asyncio.Lock, int]] = {}
         self._beating: dict[str, asyncio.Task[None]] = {}
+        # By the ending of hosts: reads the card of those that joined a moment ago.
+        self._reading_cards: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.tunnels.values()))
@@ -156,7 +159,18 @@ class JoinedAgents:
         if host not in self._beating:
             loop = asyncio.get_running_loop()
             self._beating[host] = loop.create_task(self._keep_beating(place))
+        if place not in self._reading_cards:
+            loop = asyncio.get_running_loop()
+            self._reading_cards[place] = loop.create_task(self._read_card(place))
         return agent
+
+    async def _read_card(self, place: str) -> None:
+        """Read the card of an agent that has joined: it may be another program than before. Once
+        more when a card may be read again, for those that join meanwhile."""
+        self.registry.health.look(self._at(place))
+        await asyncio.sleep(health.LOOK_EVERY / 1000)
+        del self._reading_cards[place]
+        self.registry.health.look(self._at(place))
 
     async def _tell_siblings(self, place: str, end: TunnelEnd) -> None:
         """Have the registry say that a tunnel of an agent ends here."""
@@ -285,7 +299,8 @@ class JoinedAgents:
 
     async def close(self) -> None:
         """Stop recording signs of life, and close connections to other processes."""
-        running = [*self._beating.values(), *self._dialling.values(), *self._departures.values()]
+        tasks = (self._beating, self._dialling, self._departures, self._reading_cards)
+        running = [task for some in tasks for task in some.values()]
         self._beating.clear()
         for task in running:
             task.cancel()

@@ -23,6 +23,7 @@ from dragoman.errors import InvalidParams, PermissionDenied, StoreUnavailable, U
 from dragoman.gateway import join_endpoint
 from dragoman.gateway.app import gateway_app, gateway_of
 from dragoman.gateway.join_endpoint import PATH
+from dragoman.gateway.registry import health
 from dragoman.model.identity import Caller, Principal
 from dragoman.server.process import joining
 from dragoman.server.process.join_app import join_agent
@@ -133,6 +134,37 @@ async def test_processes_of_one_name_are_one_agent_and_replace_each_other(tmp_pa
         assert texts == [f"echo: again {n}" for n in range(4)]
 
 
+@pytest.mark.parametrize("is_one_store", [False, True], ids=["own stores", "one store"])
+async def test_processes_of_one_name_share_the_load(is_one_store: bool, tmp_path: Path) -> None:
+    begun: list[int] = []
+    may_end = asyncio.Event()
+
+    def process(number: int) -> Agent:
+        agent = Agent("Clerk", "Works.")
+
+        @agent.skill
+        async def work(text: str) -> str:
+            begun.append(number)
+            await may_end.wait()
+            return text
+
+        return agent
+
+    store = str(tmp_path / "clerk.db") if is_one_store else "memory:"
+    settings = load_settings({}, store=store)
+    async with (
+        gateway(tmp_path, is_ours=True) as site,
+        join_agent(process(0), site.url, settings=settings) as url,
+        join_agent(process(1), site.url, settings=settings),
+        Client(url) as client,
+    ):
+        sends = [asyncio.create_task(client.send(f"{n}")) for n in range(8)]
+        await eventually(lambda: len(begun) == 8)
+        may_end.set()
+        assert {answer.text for answer in await asyncio.gather(*sends)} == set("01234567")
+    assert min(begun.count(0), begun.count(1)) >= 2, begun
+
+
 async def test_the_name_it_joins_under_is_its_name_at_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, is_ours=True) as site, joined(site, name="night-shift") as url:
         assert url == f"{site.url}/a2a/night-shift"
@@ -151,6 +183,42 @@ async def test_an_agent_is_the_same_when_it_comes_back(tmp_path: Path) -> None:
             (after,) = site.gateway.registry.all()
             assert (after.id, after.url) == (before.id, before.url)
             assert (await client.send("hello")).text == "echo: hello"
+
+
+async def test_an_agent_that_comes_back_with_another_card_has_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Short, so that both readings are seen: the one at once, and the one after it.
+    monkeypatch.setattr(health, "LOOK_EVERY", 100)
+
+    def version(number: int) -> Agent:
+        agent = Agent("Clerk", f"Is the version {number}.")
+
+        @agent.skill(id=f"work-{number}")
+        async def work(text: str) -> str:
+            return text
+
+        return agent
+
+    settings = load_settings({}, store=str(tmp_path / "clerk.db"))
+    async with gateway(tmp_path, is_ours=True) as site:
+
+        def skills() -> list[str]:
+            (agent,) = site.gateway.registry.all()
+            return [] if agent.card is None else [skill["id"] for skill in agent.card["skills"]]
+
+        for number in range(4):
+            async with join_agent(version(number), site.url, settings=settings) as url:
+                await eventually(lambda number=number: skills() == [f"work-{number}"])
+                async with Client(url) as client:
+                    assert [one.id for one in (await client.look()).skills] == skills()
+        await eventually(lambda: not site.gateway.joined._reading_cards)  # pyright: ignore[reportPrivateUsage]  # nothing is left
+        # The first reading does not wait for the time of the second.
+        looked: list[Any] = []
+        monkeypatch.setattr(health, "LOOK_EVERY", 10**9)
+        monkeypatch.setattr(site.gateway.registry.health, "look", looked.append)
+        async with join_agent(version(0), site.url, settings=settings):
+            await eventually(lambda: looked)
 
 
 async def test_an_agent_finds_a_gateway_again_that_was_away(tmp_path: Path) -> None:
