@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from dragoman.dialects import errors
-from dragoman.errors import A2AError, BodyTooLarge, ParseFailed
+from dragoman.errors import A2AError, BodyTooLarge
 from dragoman.http.exchange import KnownRequest
 from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.request import Headers, HttpRequest, Scope
@@ -193,11 +193,3 @@ def rpc_of(request: HttpRequest) -> RpcExchange | None:
     """Return the rpc that a request is; None: it is none."""
     exchange = request.state.get("exchange")
     return exchange if isinstance(exchange, RpcExchange) else None
-
-
-def rpc_request(request: HttpRequest) -> RpcExchange:
-    """Return the rpc of a request that is one; raises `ParseFailed`."""
-    exchange = rpc_of(request)
-    if exchange is None:
-        raise ParseFailed("The request is no rpc")
-    return exchange

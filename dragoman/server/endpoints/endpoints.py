@@ -54,11 +54,12 @@ class Endpoints:
 
     async def _answer_rpc(self, request: HttpRequest) -> None:
         """Answer an rpc; what has only its path is a request like others."""
-        if rpc_of(request) is None:
+        exchange = rpc_of(request)
+        if exchange is None:
             await self.answer_rest(request)
             return
         if self._grpc is None:
             from dragoman.server.endpoints.grpc_endpoint import GrpcEndpoint
 
             self._grpc = GrpcEndpoint(self.responder)
-        await self._grpc.answer(request)
+        await self._grpc.answer(request, exchange)

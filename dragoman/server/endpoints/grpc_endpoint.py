@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman.dialects import errors, negotiate
 from dragoman.errors import A2AError, Overloaded, Unauthenticated
-from dragoman.http.grpc.exchange import RpcExchange, RpcStream, rpc_request
+from dragoman.http.grpc.exchange import RpcExchange, RpcStream
 from dragoman.http.request import HttpRequest, read_body
 from dragoman.model import operations as ops
 from dragoman.model.card import RESUME_URI
@@ -40,10 +40,9 @@ class GrpcEndpoint:
         self._max_values = settings.http.max_json_values
         self._infers = settings.dialects.version_mode == "infer"
 
-    async def answer(self, request: HttpRequest) -> None:
+    async def answer(self, request: HttpRequest, exchange: RpcExchange) -> None:
         """Answer one rpc."""
         request.watched.binding = "grpc"
-        exchange = rpc_request(request)
         called = find(request.path)
         request.watched.route = request.path
         try:
@@ -80,19 +79,24 @@ class GrpcEndpoint:
         self, request: HttpRequest, called: CalledRpc, body: bytes
     ) -> tuple[GrpcCodec, ops.Operation]:
         """Return the operation of an rpc, and what speaks to its caller."""
-        version = request.version[0]
-        is_new = called.codec.dialect.version == "1.0"
-        if is_new:
-            official = negotiate.for_rest(version, None, infer=self._infers)
-        else:
-            official = negotiate.for_grpc_0_3(version)
-        self._responder.discovery.offered(official, request)
-        values = called.codec.request_values(called.name, body, self._max_values)
-        codec = called.codec
+        codec, name = called.codec, called.name
+        is_new = codec.dialect.version == "1.0"
+        verdict = request.verdict
+        if verdict is None or name not in verdict.dialects:
+            version = request.version[0]
+            if is_new:
+                official = negotiate.for_rest(version, None, infer=self._infers)
+            else:
+                official = negotiate.for_grpc_0_3(version)
+            self._responder.discovery.offered(official, request)
+            if verdict is not None:
+                # Nothing but the head and the rpc decides.
+                verdict.dialects[name] = official
+        values = codec.request_values(name, body, self._max_values)
         if not is_new:
             agent = request.header(b"user-agent") or ""
             codec = codec_of(negotiate.for_grpc_library(agent, values))
-        operation = codec.decode_request(called.name, values)
+        operation = codec.decode_request(name, values)
         inner = inner_tenant(operation.tenant)
         if inner != operation.tenant:
             operation = msgspec.structs.replace(operation, tenant=inner)
