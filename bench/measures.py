@@ -64,12 +64,14 @@ class Plan:
     growth_rounds: int
     cold_starts: int
     stall: float
+    # Seconds after a start in which a server may still load what it did not need for it.
+    quiet: float
     # What is not compared with a peer is left out if it would not end by then.
     budget: float
 
 
-FULL = Plan(2.0, 5, 2, 60.0, 50, 12.0, 15, 500, (1_000, 10_000, 100_000), 9, 5, 45.0, math.inf)
-QUICK = Plan(0.5, 1, 1, 8.0, 4, 1.5, 3, 200, (500, 2_000), 2, 1, 0.0, 46.0)
+FULL = Plan(2.0, 5, 2, 60.0, 50, 12.0, 15, 500, (1_000, 10_000, 100_000), 9, 5, 45.0, 2.0, math.inf)
+QUICK = Plan(0.5, 1, 1, 8.0, 4, 1.5, 3, 200, (500, 2_000), 2, 1, 0.0, 0.0, 46.0)
 
 
 class Bench:
@@ -311,6 +313,7 @@ class Bench:
         self.figures["idle"] = {}
         for server in await self.fresh("idle"):
             async with running(server):
+                await asyncio.sleep(self.plan.quiet)
                 dialect = server.kind.dialect
                 holder = await connect(
                     server.port, wire.stream(dialect, "hold", "wait"), dialect.completed
@@ -457,6 +460,7 @@ class Bench:
 
     async def stalled(self, server: Server) -> Figures:
         async with running(server):
+            await asyncio.sleep(self.plan.quiet)
             await seed(server)
             await read(await self.readers(server, 4, 500), 20)
             cold = await settled(server)

@@ -15,7 +15,7 @@ from bench.report import document, errors, ratios, table
 from bench.servers import OURS, PEER_KINDS, new_server
 from proof.results import workplace
 
-TINY = Plan(0.05, 1, 1, 20.0, 4, 1.0, 0, 20, (40, 80), 1, 1, 1.0, float("inf"))
+TINY = Plan(0.05, 1, 1, 20.0, 4, 1.0, 0, 20, (40, 80), 1, 1, 1.0, 0.0, float("inf"))
 LIMIT = 120
 
 
