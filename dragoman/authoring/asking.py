@@ -4,8 +4,8 @@ Every question is durable: code that runs again waits on with the same question,
 that came. Several may be open at once, and each goes on with its own answer.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, NoReturn, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -30,6 +30,33 @@ _LATE = "Continuing without an answer."
 _UNFIT = "That does not fit"
 _YES = frozenset({"yes", "y", "true", "ok", "1"})
 _NO = frozenset({"no", "n", "false", "0"})
+
+
+class Confirmation(Coroutine[Any, Any, bool]):
+    """A yes or no to wait for. It refuses to be tested before: like any object it would be true,
+    and code that forgot `await` would go on as if the caller had agreed."""
+
+    def __init__(self, answer: Coroutine[Any, Any, bool]) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return self._answer.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Continue as a coroutine does, in a task of its own."""
+        return self._answer.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Continue with an exception."""
+        return self._answer.throw(*error)
+
+    def close(self) -> None:
+        """End without an answer."""
+        self._answer.close()
+
+    def __bool__(self) -> NoReturn:
+        self.close()
+        raise TypeError("a confirmation has no answer yet: write `await turn.confirm(...)`")
 
 
 class Questioner:
@@ -126,17 +153,17 @@ class Questioner:
             "choose", content, request, timeout, default, lambda value: _choice(value, options)
         )
 
-    async def confirm(
+    def confirm(
         self,
         content: Content,
         *,
         sensitive: bool = False,
         timeout: float | None = None,
         default: bool | UnsetType = UNSET,
-    ) -> bool:
+    ) -> Confirmation:
         """Have the caller say yes or no."""
         request = Request("", "confirmation", sensitive=sensitive)
-        return await self._value("confirm", content, request, timeout, default, _yes)
+        return Confirmation(self._value("confirm", content, request, timeout, default, _yes))
 
     @overload
     async def fill(

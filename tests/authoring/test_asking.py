@@ -111,6 +111,30 @@ async def test_a_confirmation_is_yes_or_no(house: House, said: str, is_so: bool)
     assert text(await house.send(said, task=task.id)) == str(is_so)
 
 
+@ONE_STORE
+async def test_a_confirmation_that_is_not_awaited_is_no_yes(house: House) -> None:
+    did: list[str] = []
+
+    async def work(text: str, turn: Turn) -> None:
+        if turn.confirm("Sure?"):  # `await` is missing
+            did.append("it")
+
+    await house.start(made(work))
+    task = await house.send("go")
+    assert task.status.state is S.FAILED
+    assert not did
+
+
+@ONE_STORE
+async def test_a_confirmation_may_wait_in_a_task_of_its_own(house: House) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        return str(await asyncio.create_task(turn.confirm("Sure?")))
+
+    await house.start(made(work))
+    task = await house.send("go")
+    assert text(await house.send("yes", task=task.id)) == "True"
+
+
 @dataclasses.dataclass
 class Address:
     street: str
