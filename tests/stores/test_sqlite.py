@@ -152,7 +152,7 @@ async def test_what_a_group_may_take_back_is_in_no_file_and_log_and_cache_are_bo
         return [connection.pragma(name) for name in names]
 
     memory = 2
-    assert await on_writer(store, settings) == [memory, -896, 4000]
+    assert await on_writer(store, settings) == [memory, -768, 4000]
 
 
 async def test_writers_of_one_moment_share_commits(store: SQLiteStore) -> None:
