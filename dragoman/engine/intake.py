@@ -14,7 +14,7 @@ import msgspec
 
 from dragoman.engine.hooked_log import LogHooks
 from dragoman.engine.lifecycle import TaskIsFinished
-from dragoman.engine.live_tasks import EngineContext, LiveTasks, MessageKey
+from dragoman.engine.live_tasks import EngineContext, LiveTasks
 from dragoman.engine.log import READ_AT_ONCE, STORE_IS_FULL, LogIsFull, TaskLog
 from dragoman.engine.notes import Notes, task_ended
 from dragoman.engine.receivers import Receivers, refused, with_ids
@@ -133,15 +133,16 @@ class Intake:
             # The secret that signs posts.
             await self._store.prepare()
             self._receivers.check(operation.push)
-        quota = self._shares.quota
+        shares = self._shares
+        quota = shares.quota
         if quota is not None and quota.is_shared:
             # Before the look at earlier messages, which has to be followed by the beginning.
-            await quota.prepare(self._shares.charged(operation.message.message_id, call.caller.who))
-        running = self._shares.running
+            await quota.prepare(shares.charged(operation.message.message_id, call.caller.who))
+        running = shares.running
         if running is not None and scope.owner:
             await running.prepare(scope.principal)
-        is_plain = self._has_keys and not (call.message_key or operation.message.task_id)
-        if is_plain and call.size <= LARGE_BYTES:
+        named = operation.message.task_id
+        if self._has_keys and not (call.message_key or named) and call.size <= LARGE_BYTES:
             # Most messages, and without a wait.
             key: bytes | None = _fingerprint(operation)
         else:
@@ -153,10 +154,10 @@ class Intake:
                 if earlier is not None:
                     return await self._joined(scope, earlier, operation)
             try:
-                named = operation.message.task_id
                 if named and (head := await self._named(scope, call, named)) is not None:
                     return await self._continue(call.caller, operation, head, key)
-                if key is not None and self._is_arriving((scope, key)):
+                if key is not None and self._live.arriving((scope, key)) is not None:
+                    # Another call brought the same message meanwhile.
                     continue
                 begun = self._begin(call, operation, scope, key)
                 if not begun.worker.is_started:
@@ -207,11 +208,6 @@ class Intake:
             await log.durable(1)
         await asyncio.sleep(0)
         raise _NamedTaken
-
-    def _is_arriving(self, key: MessageKey) -> bool:
-        """Whether another call brought the same message, which was not refused so far."""
-        found = self._live.arriving(key)
-        return found is not None and found[0].log.failure is None
 
     async def accepted_elsewhere(
         self, scope: Scope, call: Call, operation: SendMessage
@@ -476,7 +472,7 @@ class Intake:
             raise task_ended()
         if worker.queued >= self._settings.engine.max_queued_messages:
             raise Overloaded
-        if key is not None and self._is_arriving((head.scope, key)):
+        if key is not None and self._live.arriving((head.scope, key)) is not None:
             raise _Arriving
         if tracing.on:
             tracing.link(worker.replay.trace or tracing.of_task(head.task_id))

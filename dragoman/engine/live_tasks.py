@@ -140,8 +140,10 @@ class LiveTasks:
         return worker if worker is not None and worker.is_running else None
 
     def arriving(self, key: MessageKey) -> tuple[Worker, int] | None:
-        """Return the worker that a recent message was given to, and its position in the log."""
-        return self._arriving.get(key)
+        """Return the worker that a recent message was given to, and its position in the log. None
+        also if it was refused."""
+        found = self._arriving.get(key)
+        return found if found is not None and found[0].log.failure is None else None
 
     async def is_elsewhere(self, head: TaskRow) -> bool:
         """Tell whether another process that is alive holds a task."""

@@ -618,7 +618,8 @@ class Worker:
                 # The exception itself cannot be inspected.
                 self._incident(FAILED, problem)
         finally:
-            self._end_span()
+            if self.span is not None:
+                self._end_span()
             # The context of the task outlives it, and would hold the worker.
             author.set(None)
 

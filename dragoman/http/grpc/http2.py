@@ -25,7 +25,7 @@ from dragoman.http.grpc.frames import (
 from dragoman.http.grpc.front import ServedConnection, TakenConnection
 from dragoman.http.grpc.header_blocks import MOST_BYTES, HeaderBlock, HeaderReader, are_trailers
 from dragoman.http.grpc.purse import OPENED, TOO_LARGE, Purse
-from dragoman.http.grpc.streams import Http2Stream, StreamReader
+from dragoman.http.grpc.streams import Http2Stream, RequestReader
 from dragoman.http.request import MAX_HEADER_BYTES
 
 # Streams of one connection that are open at once.
@@ -69,7 +69,7 @@ class Http2Connection(ServedConnection):
     def __init__(
         self,
         connection: TakenConnection,
-        open: Callable[[Http2Stream, HeaderBlock], StreamReader],
+        open: Callable[[Http2Stream, HeaderBlock], RequestReader],
         on_lost: Callable[[], None],
         on_fault: Callable[[int], None],
     ) -> None:

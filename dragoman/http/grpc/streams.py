@@ -38,7 +38,7 @@ class StreamConnection(Protocol):
         ...
 
 
-class StreamReader(Protocol):
+class RequestReader(Protocol):
     """Takes what a caller says on one stream."""
 
     def take(self, data: bytes) -> None:
@@ -76,7 +76,7 @@ class Http2Stream:
         self.is_gone = False
         # By when the caller should have taken a whole answer. Events of streams have no such time.
         self.taken_by = NEVER
-        self.reader: StreamReader | None = None
+        self.reader: RequestReader | None = None
         self._waiting: asyncio.Future[None] | None = None
 
     def send_headers(self, block: bytes, *, ends: bool = False) -> None:
