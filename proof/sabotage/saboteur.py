@@ -211,14 +211,14 @@ def _kept_keys(patches: Patches) -> None:
 def _position(patches: Patches) -> None:
     """Go on with the event a reader has seen, and not with the one after it."""
 
-    def make(batches: Any) -> Any:
-        def again(self: Any, position: LogPosition, log: Any) -> Any:
+    def make(stream: Any) -> Any:
+        def again(self: Any, position: LogPosition, call: Any, log: Any) -> Any:
             earlier = replace(position, after=position.after - 1)
-            return batches(self, earlier, log)
+            return stream(self, earlier, call, log)
 
         return again
 
-    patches.put(Following, "batches", make)
+    patches.put(Following, "stream", make)
 
 
 def _tenant(patches: Patches) -> None:
