@@ -1,7 +1,7 @@
 """What can go wrong, by meaning. Codes and statuses live in `dialects.errors`.
 
     A2AError
-    ├── ParseFailed                 the body is not JSON we accept
+    ├── ParseFailed                 the body is not JSON that is accepted
     ├── InvalidRequest              not a request: wrong envelope
     │   └── BodyTooLarge
     ├── MethodNotFound              no such operation in this version
@@ -21,36 +21,36 @@
     ├── Overloaded                  try again later
     │   └── RateLimited             this caller asks for too much
     ├── NoAgentAvailable            a gateway has no agent for it
-    ├── InsufficientCredits         the task costs more than its requester has, or will pay
+    ├── InsufficientCredits         the task costs more than its requester has or will pay
     ├── TrustTooLow                 no agent is trusted as much as the requester wants
     ├── AgentOffline                no agent that could do it answers at present
     ├── HopLimit                    the task came back to a gateway, or passed too many
-    ├── InternalError               our fault; the cause is in our log under the incident
+    ├── InternalError               the server's fault; its log has the cause under the incident
     └── CallFailed                  raised by our client alone: no peer says these on a wire
         ├── Unreachable             no answer: name, connection, TLS, or a proxy in between
         │   └── DeliveryUnknown     the message may have arrived; sending it again may repeat work
-        ├── TimedOut                our patience ended; the task goes on without us
+        ├── TimedOut                the answer took too long; the task may go on at the agent
         ├── CardNotFound            the reference leads to no card
-        ├── CardInvalid             it leads to something that is no usable card; says why
-        └── CredentialsMissing      the agent wants some, and none that fits was given
+        ├── CardInvalid             it leads to something that is not a usable card; says why
+        └── CredentialsMissing      the agent wants credentials, and none that fit were given
 
     AuthorError                     raised by, or because of, an agent's own code
     ├── TaskFailed                  ends the task as failed with a public sentence
-    │   └── BudgetExceeded          the code wants more of other agents than its task may
+    │   └── BudgetExceeded          the code asks more of other agents than its task may spend
     └── TaskRejected                ends the task as rejected with a public sentence
 
     StepFailed                      a step failed in an earlier run of the code
 
     StoreRefused                    a write did not happen
-    ├── StoreConflict               a compare-and-append lost: another writer was first
+    ├── StoreConflict               another writer was first
     ├── HoldRefused                 the account does not cover what the task may cost
     └── StoreUnavailable            the disk did not take it
-        ├── StoreFull               it is full; writes succeed again when there is space
+        ├── StoreFull               the disk is full; writes succeed again when there is space
         ├── StoreReadOnly           this process only reads it
-        ├── StoreDamaged            the content of the file makes no sense
-        └── StoreBroken             it failed to keep what it took: nothing more is acknowledged
-            └── StoreLost           its file is gone, or was replaced
-    ConfigError                     the settings make no sense; says what to change
+        ├── StoreDamaged            the content of the file is damaged
+        └── StoreBroken             the disk did not keep what it took: nothing more is acknowledged
+            └── StoreLost           the file is gone, or was replaced
+    ConfigError                     a setting or an argument is wrong; says what to change
 
 A class's docstring is its default public message; facts are fields, so that no caller parses text.
 """

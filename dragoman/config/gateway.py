@@ -26,8 +26,8 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     forward_attempts: Annotated[
         int,
         about(
-            "How often a gateway sends a message to agents that do not answer, the first after one "
-            "second and each later one after twice as long.",
+            "How often a gateway sends a message to an agent that does not answer. It waits one "
+            "second before the second time, and twice as long before each later one.",
             ge=1,
             le=10,
         ),
@@ -36,7 +36,7 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
         float,
         about(
             "Seconds an agent has to begin its answer before the gateway tries again. "
-            "If a second attempt could repeat work, it has `forward_patience`.",
+            "An agent that could do the work twice has `forward_patience` instead.",
             gt=0,
         ),
     ] = 30.0
@@ -68,10 +68,10 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
         Literal["nexus", "corvid"], about("The formula for a gateway's scores of trust.")
     ] = "nexus"
     trust_cap: Annotated[
-        int, about("Tasks of one requester and day that count for one agent's score.", ge=1)
+        int, about("How many tasks of one requester count for an agent's score each day.", ge=1)
     ] = 20
     platform_fee: Annotated[
-        str, about("The share of a price that the gateway keeps: `0.05`.", check=read_share)
+        str, about("The share of a price that the gateway keeps, 0 to 1.", check=read_share)
     ] = "0.05"
     initial_credits: Annotated[
         str, about("Credits of a new account at a gateway.", check=micro_credits)
@@ -89,7 +89,6 @@ class GatewaySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
         str,
         about(
             "The secret with which the test payment provider signs its posts. Empty: credits "
-            "cannot be "
-            "bought."
+            "cannot be bought."
         ),
     ] = ""

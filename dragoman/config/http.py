@@ -69,14 +69,14 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     hosts: Annotated[
         list[str],
         about(
-            "Names that callers may use in `Host`. Empty: any, except that a server that only this "
-            "machine reaches accepts its local names and that of `public_url`."
+            "Names that callers may use in `Host`. Empty: any name; a server that only this "
+            "machine reaches then takes its local names and that of `public_url`, and no others."
         ),
     ] = msgspec.field(default_factory=list[str])
     cors: Annotated[
         list[str],
         about(
-            "Origins whose pages may call us from a browser; `*`: all. Empty: none.",
+            "Origins whose pages may call the server from a browser; `*`: all. Empty: none.",
             check=each(read_origin),
         ),
     ] = msgspec.field(default_factory=list[str])
@@ -95,13 +95,14 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = 200_000
     max_connections: Annotated[
-        int, about("Open connections of one process; idle ones are closed first.", ge=1)
+        int,
+        about("Open connections of one process. At the limit, idle ones are closed first.", ge=1),
     ] = 10_500
     max_connections_per_address: Annotated[
         int,
         about(
-            "Open connections of one process from one address; 0: no limit, as behind a proxy, "
-            "where all come from one.",
+            "Open connections of one process from one address. 0: no limit, which is right behind "
+            "a proxy: all connections have its address.",
             ge=0,
         ),
     ] = 0
@@ -127,7 +128,8 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     max_streams_per_caller: Annotated[
         int,
         about(
-            "Open streams of one caller, or of such an address. On PostgreSQL, over all replicas.",
+            "Open streams of one caller; without authentication, of one address that is not of "
+            "this machine. On PostgreSQL, over all replicas.",
             ge=1,
         ),
     ] = 100
@@ -135,9 +137,8 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         about(
             "Requests that one caller may make, `100/60s`: that many at once, and as many in "
-            "each 60 seconds. Empty: no limit. Processes on one "
-            "file count separately, replicas on PostgreSQL together; this is so for all rates "
-            "and the quota.",
+            "each 60 seconds. Empty: no limit. This and the other rates: processes on one file "
+            "count separately, replicas on PostgreSQL count together.",
             check=read_rate,
         ),
     ] = ""
@@ -153,7 +154,7 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         about(
             "Requests that may come from one address, authenticated or not; of IPv6, from one /64. "
-            "Behind a proxy name it in `proxies`. Empty: no limit.",
+            "Behind a proxy, name the proxy in `proxies`. Empty: no limit.",
             check=read_rate,
         ),
     ] = ""
@@ -168,11 +169,10 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     quota: Annotated[
         str,
         about(
-            "Tasks that one caller may begin, `1000/d`, in any way: runs of workflows and each "
-            "of their steps, each "
-            "agent of a race, and calls between agents of the same process count too. Counted "
-            "since the process started; on PostgreSQL over all replicas and "
-            "through restarts. Empty: no limit.",
+            "Tasks that one caller may begin: `1000/d`. Runs of workflows count, and so do each of "
+            "their steps, each agent of a race, and calls between agents of the same process. On "
+            "one file each process counts anew when it starts; on PostgreSQL the count is of all "
+            "replicas and survives restarts. Empty: no limit.",
             check=read_rate,
         ),
     ] = ""

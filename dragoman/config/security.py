@@ -97,8 +97,8 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
     jwt_type: Annotated[
         str,
         about(
-            "The `typ` a token must have: `at+jwt` (RFC 9068), and no other. Empty: `at+jwt`, "
-            "`JWT` or none.",
+            "The `typ` that a token must have: `at+jwt` (RFC 9068). Empty: `at+jwt`, `JWT` or none "
+            "at all.",
             check=read_token_type,
         ),
     ] = ""
@@ -125,7 +125,7 @@ class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_
     oauth_token_url: Annotated[
         str,
         about(
-            "Where callers get tokens, for the card: its scheme is then OAuth 2.",
+            "Where callers get tokens, for the card, which then offers OAuth 2.",
             check=unless_empty(read_web_address),
         ),
     ] = ""
@@ -162,7 +162,8 @@ class PushSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
         list[str],
         about(
             "Secrets that sign push notifications, as `whsec_` texts; several while "
-            "they are replaced. Empty: one in the store; `dragoman push secret` prints it.",
+            "they are replaced. Empty: the secret in the store, which `dragoman push secret` "
+            "prints.",
             name="push_secret",
             check=each(read_push_secret),
         ),

@@ -85,24 +85,25 @@ class CardSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     public_url: Annotated[
         str,
         about(
-            "The address peers reach us at, for the card. Empty: as the request says.",
+            "The address at which peers reach the server, for the card. Empty: that of the "
+            "request.",
             check=unless_empty(read_web_address),
         ),
     ] = ""
     grpc_url: Annotated[
         str,
         about(
-            "Where peers reach us over gRPC, `host:port`, for the card. Empty: the host of the "
-            "card's other addresses, and the port of `grpc_listen` or theirs.",
+            "Where peers reach the server over gRPC, `host:port`, for the card. Empty: the host of "
+            "the card's other addresses, with the port of `grpc_listen` or else with theirs.",
             check=unless_empty(read_listen_address),
         ),
     ] = ""
     grpc_domain: Annotated[
         str,
         about(
-            "A domain with a host for each of several agents, for callers over gRPC 0.3, which has "
-            "no tenants: `NAME.a2a.DOMAIN` at a gateway, `NAME.agents.DOMAIN` at a server. Their "
-            "cards offer it. Empty: only the first agent is reached so.",
+            "A domain in which each of several agents has a host: `NAME.a2a.DOMAIN` at a gateway, "
+            "`NAME.agents.DOMAIN` at a server. Callers over gRPC 0.3 need it, because a request "
+            "there names no agent; the cards offer it. Empty: they reach only the first agent.",
             check=unless_empty(read_domain),
         ),
     ] = ""
@@ -119,7 +120,7 @@ class CardSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = False
     shape: Annotated[
         Literal["auto", "1.0", "0.3", "0.2"],
-        about("The shape of the card: by request (`auto`), or always one.", name="card_shape"),
+        about("The shape of the card: by request (`auto`), or always this.", name="card_shape"),
     ] = "auto"
     max_age: Annotated[int, about("Seconds a card may be cached.", name="card_max_age", ge=0)] = 300
     sign_key: Annotated[
@@ -155,7 +156,7 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
         about(
             "Further dialects of single systems to serve: `nexus` (`/api/v1/a2a`), `r` "
             "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), `fasta2a`, and `0.1`, "
-            "the ancestor of these. Empty: all; `none`.",
+            "the ancestor of these. Empty: all of them. `none`: none of them.",
             name="dialects",
             check=partial(read_choices, known=HOUSES, alone="none"),
         ),
@@ -163,8 +164,8 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     grpc_reflection: Annotated[
         Literal["auto", "on", "off"],
         about(
-            "Whether gRPC tells callers what it serves (server reflection). `auto`: unless callers "
-            "have to authenticate."
+            "Whether gRPC tells callers what it serves (server reflection). `auto`: yes, unless "
+            "callers have to authenticate."
         ),
     ] = "auto"
     version_mode: Annotated[
@@ -176,7 +177,7 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     ] = "infer"
     error_table: Annotated[
         Literal["1.0.1", "1.0.0"],
-        about("Which specification's statuses errors have over REST and gRPC."),
+        about("The release of A2A 1.0 whose statuses errors have, over REST 1.0 and gRPC."),
     ] = "1.0.1"
     client_task_ids: Annotated[
         bool, about("Whether 0.x callers may name a task that does not exist yet.")

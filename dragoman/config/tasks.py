@@ -49,7 +49,7 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
         list[str],
         about(
             "Keys that encrypt the secrets in the store: 32 bytes in base64 each, the "
-            "current one first, then older ones while they are replaced. Empty: as in "
+            "current one first, then older ones while they are replaced. Empty: those in "
             "`store_key_file`.",
             name="store_key",
             check=read_sealing_keys,
@@ -77,21 +77,20 @@ class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fie
         bool,
         about(
             "Whether to begin with an empty store although the file of an earlier one is gone. "
-            "For one "
-            "start only: left on, it would hide that a store was lost."
+            "For one start only: left on, it would hide that a store was lost."
         ),
     ] = False
     read_only: Annotated[
         bool,
         about(
-            "Whether to serve what the store has and change nothing in it: for as long as "
+            "Whether to serve what the store has and change nothing in it, while "
             "`dragoman store copy` reads it."
         ),
     ] = False
-    retain_seconds: Annotated[int, about("How long finished tasks are stored.", ge=86_400)] = (
+    retain_seconds: Annotated[int, about("Seconds that finished tasks are stored.", ge=86_400)] = (
         30 * 86_400
     )
-    retain_tasks: Annotated[int, about("How many finished tasks are stored.", ge=1)] = 1_000_000
+    retain_tasks: Annotated[int, about("Finished tasks that are stored at most.", ge=1)] = 1_000_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,10 +148,10 @@ class EngineSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     suspect_seconds: Annotated[
         float,
         about(
-            "Seconds for which a task runs alone that was running when two processes died. Each "
-            "time it survives and is suspected again, the time doubles, up to "
-            "32 times. Other tasks wait meanwhile: up to six times as long, or for one such "
-            "longer turn.",
+            "Seconds for which a task runs alone if it was running when two processes died: it is "
+            "suspected. The time doubles each time that the task survives and is suspected again, "
+            "up to 32 times. Other tasks wait meanwhile, for at most six times this setting or for "
+            "one longer turn.",
             gt=0,
         ),
     ] = 5.0
@@ -160,11 +159,10 @@ class EngineSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
         float,
         about(
             "Seconds after which a process that does not renew its lease loses its tasks to "
-            "another one "
-            "on the same store. A process that ended loses them at once.",
+            "another one on the same store. A process that ended loses them at once.",
             ge=1,
         ),
     ] = 30.0
     cancel_grace: Annotated[
-        float, about("Seconds an agent has to stop before it is stopped.", ge=0)
+        float, about("Seconds that an agent has to end after a cancel, before it is stopped.", ge=0)
     ] = 5.0
