@@ -161,11 +161,14 @@ def error_rows() -> str:
             str(row.code_0_x or row.code),
             str(row.http),
             str(row.http_1_0_0 or row.http),
+            str(row.http_0_x or row.http),
+            f"`{row.grpc}`",
             f"`{row.reason}`",
         )
         for row in error_table.ROWS
     ]
-    header = ("class", "message", "code, 1.0", "code, 0.x", "HTTP", "HTTP, 1.0.0", "reason")
+    header = ("class", "message", "code, 1.0", "code, 0.x", "HTTP", "HTTP, 1.0.0", "HTTP, 0.3",
+              "gRPC", "reason")  # fmt: skip
     return table(header, rows)
 
 
