@@ -1,5 +1,7 @@
 """The OpenAPI document says what the API does: every answer fits its schema."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.http.test_access_control import ALICE, BOSS
 from tests.server.operator.operator_site import OperatorSite, operator_site
 from tests.server.operator.test_system import given_up
 
+PAGE = Path(__file__).parents[3] / "docs" / "operator-api.md"
 READS = [row for row in TABLE.endpoints if row.verb == "GET" and not row.streams]
 
 
@@ -61,3 +64,9 @@ def test_every_endpoint_is_described_with_a_name_and_a_sentence() -> None:
         assert said["summary"] and "\n" not in said["summary"], row.name
         assert {"400", "429", "503"} <= said["responses"].keys()
     assert len(names) == len(set(names))
+
+
+def test_the_page_of_the_api_has_every_endpoint_and_no_other() -> None:
+    told = set(re.findall(r"`(GET|POST|DELETE|PATCH|PUT) (/[^`?\s]*)", PAGE.read_text()))
+    told = {(verb, path.removeprefix(PREFIX)) for verb, path in told}
+    assert told == {(row.verb, row.path.removeprefix(PREFIX)) for row in TABLE.endpoints}
