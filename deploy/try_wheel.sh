@@ -16,6 +16,8 @@ for python in "$@"; do
     "$environment/bin/pip" install --quiet --disable-pip-version-check \
         --constraint "$root/constraints.txt" "$wheel[all]"
     cd "$environment"
+    # There from the beginning: the server makes them when it comes to it.
+    touch ready.txt log.txt
     bin/dragoman serve "$root/examples/weather.py" --listen 127.0.0.1:0 --store memory: \
         >ready.txt 2>log.txt &
     server=$!
