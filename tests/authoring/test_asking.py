@@ -126,9 +126,10 @@ async def test_a_confirmation_that_is_not_awaited_is_no_yes(house: House) -> Non
 
 
 @ONE_STORE
-async def test_a_confirmation_may_wait_in_a_task_of_its_own(house: House) -> None:
+async def test_a_confirmation_may_be_gathered(house: House) -> None:
     async def work(text: str, turn: Turn) -> str:
-        return str(await asyncio.create_task(turn.confirm("Sure?")))
+        (answer,) = await asyncio.gather(turn.confirm("Sure?"))
+        return str(answer)
 
     await house.start(made(work))
     task = await house.send("go")
