@@ -36,7 +36,7 @@ class HealthService:
         self._answer: asyncio.Future[bool] | None = None
         self._answered_at = 0.0
         self._is_stopping = asyncio.Event()
-        # How many watch, and what looks for all of them and tells them; None: nobody watches.
+        # How many watch, and what looks for all of them and tells them; None: no caller watches.
         self._watches = 0
         self._looking: asyncio.Task[None] | None = None
         self._news: asyncio.Future[None] | None = None
