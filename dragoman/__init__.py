@@ -65,7 +65,7 @@ __all__ = [
     "Turn",
     "tool",
 ]
-__version__ = "0.14.0"
+__version__ = "0.15.0"
 
 _HOMES = {
     "tool": "agents.local_tools",
