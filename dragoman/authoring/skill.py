@@ -218,23 +218,30 @@ class Skill:
                 if self._turn_name:
                     arguments = arguments | {self._turn_name: turn}
                 result = await self.function(**arguments)
-                if isinstance(result, Message):
-                    return result
-                if result is not None and (waiting := self._record(result, turn)) is not None:
-                    await waiting
-                return None
-            if self._streams_async:
-                return await self._run_streaming(arguments, turn)
-            return await self._run_in_thread(arguments, turn, worker, threads)
+            elif self._streams_async:
+                if self._turn_name:
+                    arguments = arguments | {self._turn_name: turn}
+                return await self._record_chunks(self.function(**arguments), turn)
+            else:
+                waiting = SyncTurn(turn, worker, asyncio.get_running_loop())
+                if self._turn_name:
+                    arguments = arguments | {self._turn_name: waiting}
+                call = functools.partial(_in_thread, waiting, threads)
+                if self._streams:
+                    chunks = _each_in_thread(call, self.function(**arguments))
+                    return await self._record_chunks(chunks, turn)
+                result = await call(self.function, **arguments)
+            if isinstance(result, Message):
+                return result
+            if result is not None and (recorded := self._record(result, turn)) is not None:
+                await recorded
+            return None
         except asyncio.CancelledError:
             if worker.is_cancelled or worker.log.is_over:
                 turn.withdraw()
             raise
 
-    async def _run_streaming(self, arguments: dict[str, Any], turn: Turn) -> None:
-        if self._turn_name:
-            arguments = arguments | {self._turn_name: turn}
-        chunks = cast("AsyncGenerator[Any]", self.function(**arguments))
+    async def _record_chunks(self, chunks: AsyncGenerator[Any], turn: Turn) -> None:
         # Closed here, so that the code's own `finally` runs before the task is over.
         async with (
             contextlib.aclosing(chunks),
@@ -262,47 +269,34 @@ class Skill:
             return error
         return TypeError(f"what {_place(self.function)} returned or yielded: {error}")
 
-    async def _run_in_thread(
-        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
-    ) -> Message | None:
-        waiting = SyncTurn(turn, worker, asyncio.get_running_loop())
-        if self._turn_name:
-            arguments = arguments | {self._turn_name: waiting}
 
-        async def in_thread(function: Function, *args: Any, **kwargs: Any) -> Any:
-            """Run blocking code; when cancelled, wait for it to notice before going on."""
-            # In the context of the turn, so that what it calls belongs to the same trace.
-            context = contextvars.copy_context()
-            queued = threads.submit(context.run, functools.partial(function, *args, **kwargs))
-            future = asyncio.wrap_future(queued)
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                if queued.cancel():
-                    # Every thread was busy: it never began, and now it never will.
-                    raise
-                waiting.let_go()
-                await asyncio.wait([future])
-                if not future.cancelled():
-                    # What it ended with is of no interest; that it is not logged as lost is.
-                    future.exception()
-                raise
+async def _in_thread(
+    turn: SyncTurn, threads: ThreadPoolExecutor, function: Function, /, *args: Any, **kwargs: Any
+) -> Any:
+    """Run blocking code; when cancelled, wait for it to notice before going on."""
+    # In the context of the turn, so that what it calls belongs to the same trace.
+    context = contextvars.copy_context()
+    queued = threads.submit(context.run, functools.partial(function, *args, **kwargs))
+    future = asyncio.wrap_future(queued)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if queued.cancel():
+            # Every thread was busy: it never began, and now it never will.
+            raise
+        turn.let_go()
+        await asyncio.wait([future])
+        if not future.cancelled():
+            # What it ended with is of no interest; that it is not logged as lost is.
+            future.exception()
+        raise
 
-        if not self._streams:
-            result = await in_thread(self.function, **arguments)
-            if isinstance(result, Message):
-                return result
-            if result is not None and (recorded := self._record(result, turn)) is not None:
-                await recorded
-            return None
-        chunks = cast("Iterator[Any]", self.function(**arguments))
-        async with turn.artifact(name=self.card.id) as writer:
-            while (chunk := await in_thread(next, chunks, _END)) is not _END:
-                try:
-                    await writer.write(chunk)
-                except (TypeError, ValueError) as error:
-                    raise self._wrong_result(error) from None
-        return None
+
+async def _each_in_thread(
+    call: Callable[..., Awaitable[Any]], chunks: Iterator[Any]
+) -> AsyncGenerator[Any]:
+    while (chunk := await call(next, chunks, _END)) is not _END:
+        yield chunk
 
 
 def _place(function: Function) -> str:
