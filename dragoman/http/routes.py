@@ -77,6 +77,7 @@ class Routes:
         return self._others
 
     def __iter__(self) -> Iterator[Route]:
+        # What answers all other paths comes last.
         return iter([*self._exact.values(), *self._below.values(), self.others])
 
     def add(
@@ -98,10 +99,6 @@ class Routes:
     ) -> None:
         """Answer all other paths."""
         self._others = Route(answer, access, scopes=scopes)
-
-    def all(self) -> list[Route]:
-        """Return every path that is served, and last what answers the others."""
-        return [*self._exact.values(), *self._below.values(), self.others]
 
     def check(self) -> None:
         """Raise `ConfigError` for paths without a mark that says to whom they are open."""

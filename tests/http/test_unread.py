@@ -54,7 +54,7 @@ async def _served(app: App) -> AsyncGenerator[Place]:
 
 
 def _paths(app: App) -> list[tuple[str, Access | None]]:
-    found = [(route.name, route.access) for route in app.site.routes.all()]
+    found = [(route.name, route.access) for route in app.site.routes]
     return [
         (name.replace("*", "x").replace("{", "").replace("}", "") or "/nowhere", access)
         for name, access in found

@@ -10,7 +10,6 @@ from dragoman.http.routes import BY_REQUEST, Access, Routes
 from dragoman.model.card import GRPC, JSONRPC
 from dragoman.security.audit.log import Audit
 from dragoman.server.discovery import Discovery
-from dragoman.server.endpoints.corvid_endpoints import CorvidEndpoints
 from dragoman.server.endpoints.houses import Houses
 from dragoman.server.endpoints.jsonrpc_endpoint import JsonRpcEndpoint
 from dragoman.server.endpoints.responder import Responder
@@ -37,20 +36,16 @@ class Endpoints:
         self._grpc: GrpcEndpoint | None = None
 
     def add_to(self, routes: Routes) -> None:
-        """Serve JSON-RPC and the requests of corvid; REST answers every other path."""
-        official = self.responder.official
-        shared = JsonRpcEndpoint(self.responder, self._houses.on_shared_paths(official))
+        """Serve JSON-RPC, gRPC and the paths of houses; REST answers every other path."""
+        choose = self._houses.on_shared_paths(self.responder.official)
+        shared = JsonRpcEndpoint(self.responder, choose)
         if JSONRPC in self._settings.bindings():
             for path in _RPC_PATHS:
                 routes.add(path, shared.answer, Access.CALLER, BY_REQUEST)
-            for path, house in self._houses.paths(official).items():
-                endpoint = JsonRpcEndpoint(self.responder, *house)
-                routes.add(path, endpoint.answer, Access.CALLER, BY_REQUEST)
         if GRPC in self._settings.bindings():
             for schema in (tables.V1_0, tables.V0_3):
                 routes.add(f"/{schema.service}/*", self._answer_rpc, Access.CALLER, BY_REQUEST)
-        if self._houses.serves("corvid"):
-            CorvidEndpoints(self._settings, self.responder).add_to(routes, self.answer_rest)
+        self._houses.add_to(routes, self.responder, self.answer_rest)
 
     async def _answer_rpc(self, request: HttpRequest) -> None:
         """Answer an rpc; what has only its path is a request like others."""

@@ -2,9 +2,6 @@
 alone, or by what only they send to a path of all. A call of 1.0 is not looked at, and one of 0.3
 that is plainly official only once."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from dragoman.config import Settings
 from dragoman.dialects import house, negotiate
 from dragoman.dialects.dialect import Dialect
@@ -12,28 +9,21 @@ from dragoman.dialects.house import nexus, r, selectools
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
 from dragoman.http.request import HttpRequest
+from dragoman.http.routes import BY_REQUEST, Access, Answer, Routes
+from dragoman.model.card import JSONRPC
+from dragoman.server.endpoints.corvid_endpoints import CorvidEndpoints
+from dragoman.server.endpoints.jsonrpc_endpoint import JsonRpcEndpoint
+from dragoman.server.endpoints.responder import Choose, Responder
 from dragoman.transports import jsonrpc
 
-# Returns the dialect of a JSON-RPC request, given the first member of its envelope.
-Choose = Callable[[HttpRequest, jsonrpc.Envelope, str], Dialect]
-
 _SENDS = ("SendMessage", "SendStreamingMessage")
-
-
-class HousePath(NamedTuple):
-    """How JSON-RPC is answered at the path of one house."""
-
-    choose: Choose
-    # In which errors are written before a dialect is chosen.
-    default: Dialect
-    # Whether a denied permission is an error of JSON-RPC rather than an answer of HTTP alone.
-    denies_in_body: bool = False
 
 
 class Houses:
     """The house dialects that are served."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._served = settings.houses()
         self._at_nexus = nexus.NEXUS if settings.dialects.nexus_sync else nexus.NEXUS_DOOR
         self._over_rest = r.RX_REST_WRAPPED if settings.dialects.rx_rest_wrap else r.RX_REST
@@ -45,31 +35,24 @@ class Houses:
             for has_id in (True, False)
         }
 
-    def serves(self, name: str) -> bool:
-        """Tell whether a house is served."""
-        return name in self._served
+    def add_to(self, routes: Routes, responder: Responder, elsewhere: Answer) -> None:
+        """Serve the paths that are of one house alone; `elsewhere` answers what a later version
+        of the protocol sends there."""
+        if JSONRPC in self._settings.bindings():
+            if "nexus" in self._served:
+                at_nexus = JsonRpcEndpoint(responder, self._choose_at_nexus, self._at_nexus)
+                routes.add(nexus.PATH, at_nexus.answer, Access.CALLER, BY_REQUEST)
+            if "r" in self._served:
+                choose = _choose_at_r(responder.official)
+                at_r = JsonRpcEndpoint(responder, choose, r.RX, denies_in_body=True)
+                routes.add(r.PATH, at_r.answer, Access.CALLER, BY_REQUEST)
+        if "corvid" in self._served:
+            CorvidEndpoints(self._settings, responder).add_to(routes, elsewhere)
 
-    def paths(self, official: Choose) -> dict[str, HousePath]:
-        """Return where houses take JSON-RPC on paths of their own, and how."""
-
-        def at_nexus(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
-            return self._at_nexus
-
-        def at_r(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
-            # This house judges the whole envelope before what is in it.
-            if not envelope.has_id:
-                raise jsonrpc.unanswerable()
-            dialect = official(request, envelope, first)
-            if dialect.version == "1.0":
-                return dialect
-            return r.RX_FOLLOWING if _reads_events(request) else r.RX
-
-        found: dict[str, HousePath] = {}
-        if "nexus" in self._served:
-            found[nexus.PATH] = HousePath(at_nexus, self._at_nexus)
-        if "r" in self._served:
-            found[r.PATH] = HousePath(at_r, r.RX, denies_in_body=True)
-        return found
+    def _choose_at_nexus(
+        self, request: HttpRequest, envelope: jsonrpc.Envelope, first: str
+    ) -> Dialect:
+        return self._at_nexus
 
     def on_shared_paths(self, official: Choose) -> Choose:
         """Return how the dialect is chosen at the paths of all dialects."""
@@ -119,3 +102,16 @@ class Houses:
 
 def _reads_events(request: HttpRequest) -> bool:
     return b"text/event-stream" in request.headers.get(b"accept", b"")
+
+
+def _choose_at_r(official: Choose) -> Choose:
+    def choose(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
+        # This house judges the whole envelope before what is in it.
+        if not envelope.has_id:
+            raise jsonrpc.unanswerable()
+        dialect = official(request, envelope, first)
+        if dialect.version == "1.0":
+            return dialect
+        return r.RX_FOLLOWING if _reads_events(request) else r.RX
+
+    return choose

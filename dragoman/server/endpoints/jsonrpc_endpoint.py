@@ -30,8 +30,7 @@ from dragoman.http.request import (
 from dragoman.model import operations as ops
 from dragoman.server.endpoints import large_bodies
 from dragoman.server.endpoints.event_stream import SseWriter
-from dragoman.server.endpoints.houses import Choose
-from dragoman.server.endpoints.responder import Responder, common_headers, respond
+from dragoman.server.endpoints.responder import Choose, Responder, common_headers, respond
 from dragoman.service import LARGE_BYTES, Call, Reply, TaskReply
 from dragoman.transports import json_text, jsonrpc, sse
 

@@ -2,6 +2,7 @@
 or its stream, from any error to what the caller may know of it."""
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -20,6 +21,9 @@ from dragoman.server.endpoints.event_stream import EventStreams, forgive_cancell
 from dragoman.service import Call, Reply, TaskReply
 from dragoman.transports.jsonrpc import Envelope
 
+# Returns the dialect of a JSON-RPC request, given the first member of its envelope.
+Choose = Callable[[HttpRequest, Envelope, str], Dialect]
+
 
 class Responder:
     """Answers operations, whatever envelope they came in."""
@@ -37,8 +41,7 @@ class Responder:
         self._infers = settings.dialects.version_mode == "infer"
 
     def official(self, request: HttpRequest, envelope: Envelope, first: str) -> Dialect:
-        """Return the dialect of a JSON-RPC call by the version it names or its method shows;
-        `first` is the first member of its envelope."""
+        """Return the dialect of a JSON-RPC call by the version it names or its method shows."""
         dialect = negotiate.for_jsonrpc(envelope.method, *request.version, infer=self._infers)
         dialect = self.discovery.offered(dialect, request)
         if dialect is V1_0 or first == "jsonrpc":

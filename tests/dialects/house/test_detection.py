@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from dragoman import Agent
 from dragoman.config import HOUSES, DialectSettings, Settings, load_settings
 from dragoman.dialects import house
 from dragoman.dialects.house import NEXUS, nexus, r, selectools, v0_1
-from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import ConfigError
+from dragoman.server.app import App
 from dragoman.server.endpoints.houses import Houses
 from tests.dialects.house.housemates import nexus_message
 
@@ -71,10 +72,14 @@ def test_a_house_that_is_left_out_has_no_path() -> None:
     """N-3, R-1: `dialects` names those that are served."""
 
     def paths(**settings: str) -> list[str]:
-        return [*Houses(load_settings({}, **settings)).paths(lambda *_: V1_0)]
+        agent = Agent("A", "It answers.")
+        app = App(agent, settings=load_settings({}, store="memory:", **settings))
+        own = ("/api/v1/a2a", "/api/a2a", "/a2a/tasks/send")
+        return [path for path in own if path in app.site.routes.paths()]
 
-    assert paths() == ["/api/v1/a2a", "/api/a2a"]
-    assert paths(dialects="r, corvid") == ["/api/a2a"]
+    assert paths() == ["/api/v1/a2a", "/api/a2a", "/a2a/tasks/send"]
+    assert paths(dialects="r, corvid") == ["/api/a2a", "/a2a/tasks/send"]
+    assert paths(dialects="nexus", transport="rest") == []
     assert paths(dialects="none") == []
     with pytest.raises(ConfigError, match="did you mean nexus"):
         Houses(Settings(dialects=DialectSettings(houses=["nexsu"])))
