@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dragoman.cli.main import cli
-from dragoman.cli.own_options import Own
+from dragoman.cli.own_options import OwnOption
 from dragoman.config import (
     FIELDS,
     IN_FILES,
@@ -310,7 +310,9 @@ def _variables(ctx: click.Context) -> set[str]:
         if isinstance(one, click.Group):
             inner = (one.get_command(place, name) for name in one.list_commands(place))
             waiting += [(place, command) for command in inner if command is not None]
-        found |= {parameter.variable for parameter in one.params if isinstance(parameter, Own)}
+        found |= {
+            parameter.variable for parameter in one.params if isinstance(parameter, OwnOption)
+        }
     return found - {""}
 
 

@@ -30,7 +30,7 @@ from test_imports import MAY_IMPORT, PACKAGE
 
 from dragoman.cli.gateway.credits import balance
 from dragoman.cli.main import cli
-from dragoman.cli.own_options import Own
+from dragoman.cli.own_options import OwnOption
 from dragoman.cli.sources import CATALOG
 from dragoman.config import FIELDS, IN_FILES
 from dragoman.dialects import errors as error_table
@@ -217,7 +217,7 @@ def test_settings_and_variables_named_in_the_documents_exist(document: Path) -> 
     known = set(FIELDS)
     variables = re.findall(r"DRAGOMAN_([A-Z0-9_]+)", read(document))
     # The command line has some of its own, which are no settings of a server.
-    asking = {one.variable for one in balance.params if isinstance(one, Own)}
+    asking = {one.variable for one in balance.params if isinstance(one, OwnOption)}
     clients = {name.removeprefix("DRAGOMAN_").lower() for name in {CATALOG, *asking}}
     files = {f"{name}_file" for name in IN_FILES}
     assert {name.lower() for name in variables} <= known | clients | files

@@ -85,9 +85,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "__main__": ("cli",),
 }
 
-# What may know that there is SQLite: the room that picks a store, and the tools that are for a file
-# alone.
-PICKS_A_STORE = ("stores", "cli.operating.backup", "cli.operating.checks.file")
+# What may know a kind of store: the room that picks one, and the tools that are for one kind alone.
+PICKS_A_STORE = ("stores", "cli.operating.backup", "cli.operating.checks")
+DRIVERS = ("apsw", "asyncpg", "nats")
+KINDS = ("dragoman.stores.sqlite", "dragoman.stores.postgres", "dragoman.stores.memory")
 
 
 class Import(NamedTuple):
@@ -229,14 +230,14 @@ def test_there_is_no_ring(imports: set[Import]) -> None:
     assert list(rings(imports)) == []
 
 
-def test_only_the_wiring_and_the_tools_of_operators_know_sqlite(names: dict[str, set[str]]) -> None:
+def test_only_the_wiring_and_the_tools_of_operators_know_a_kind_of_store(
+    names: dict[str, set[str]],
+) -> None:
     found: list[str] = []
     for module, name in ((one, name) for one, several in names.items() for name in several):
-        if within(name, ("apsw",)) and not within(module, ("stores",)):
+        if within(name, DRIVERS) and not within(module, ("stores",)):
             found.append(f"{module} imports {name}")
-        if within(name, ("dragoman.stores.sqlite", "dragoman.stores.memory")) and not within(
-            module, PICKS_A_STORE
-        ):
+        if within(name, KINDS) and not within(module, PICKS_A_STORE):
             found.append(f"{module} imports {name}")
     assert sorted(found) == []
 

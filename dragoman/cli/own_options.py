@@ -52,7 +52,7 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-class Own(Option):
+class OwnOption(Option):
     """An option of one of our commands; its variable is `DRAGOMAN_` and its flag."""
 
     def __init__(self, *arguments: Any, in_environment: bool = True, **attributes: Any) -> None:
@@ -85,7 +85,7 @@ def _values(ctx: click.Context) -> dict[str, str]:
 
 def own(*flags: str, **attributes: Any) -> Callable[[F], F]:
     """Add an option that has a variable."""
-    return click.option(*flags, cls=Own, **attributes)
+    return click.option(*flags, cls=OwnOption, **attributes)
 
 
 def added(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:

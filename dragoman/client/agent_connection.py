@@ -1,4 +1,4 @@
-"""The line to one agent: its card, the interface that was chosen, credentials, and second tries.
+"""The connection to one agent: card, chosen interface, credentials, and second tries.
 
 A failed request is made again where that cannot repeat work: when nothing left this machine, when
 the operation only reads, or when the peer says that it works on a message once. A message keeps
@@ -63,7 +63,7 @@ READ_AGAIN_WITHIN = 5.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a line is made: what the user said of it."""
+    """How a connection is made: what the user said of it."""
 
     credentials: Sequence[Credential] = ()
     version: str = ""

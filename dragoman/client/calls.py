@@ -162,7 +162,7 @@ class AgentCalls:
             observer=observer,
         )
         self._http = self._new_http()
-        self._line = AgentConnection(self._ref, self._http, self._cards, self._options)
+        self._connection = AgentConnection(self._ref, self._http, self._cards, self._options)
         self._waits = Waits()
         self._streams: weakref.WeakSet[ClientStream] = weakref.WeakSet()
 
@@ -183,7 +183,7 @@ class AgentCalls:
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._http = twin._new_http()
-        twin._line = AgentConnection(self._ref, twin._http, self._cards, self._options)
+        twin._connection = AgentConnection(self._ref, twin._http, self._cards, self._options)
         twin._waits = Waits()
         twin._streams = weakref.WeakSet()
         return twin
@@ -209,32 +209,32 @@ class AgentCalls:
 
     @property
     def _live(self) -> AgentConnection:
-        """The line, for as long as the client is open."""
+        """The connection, for as long as the client is open."""
         if self._waits.is_closed:
             raise ConfigError("the client is closed")
-        return self._line
+        return self._connection
 
     async def _open(self) -> None:
-        line = self._live
+        connection = self._live
         with self._waits.until_closed(closed):
-            await line.open()
+            await connection.open()
 
     async def _answer(self, operation: ops.Operation) -> Reply:
-        line = self._live
+        connection = self._live
         if isinstance(operation, ops.SendMessage):
             with self._waits.until_closed(closed_sending):
-                return await send_watched(line, operation)
+                return await send_watched(connection, operation)
         with self._waits.until_closed(closed):
-            return await line.answer(operation)
+            return await connection.answer(operation)
 
     # The agent
 
     async def look(self, *, fresh: bool = False) -> AgentCard:
         """Read the agent's card, anew if `fresh`, without choosing how to talk to it: this works
         where no version, extension or credential fits as well. `connect` goes on from there."""
-        line = self._live
+        connection = self._live
         with self._waits.until_closed(closed):
-            return await line.look(fresh=fresh)
+            return await connection.look(fresh=fresh)
 
     @property
     def reference(self) -> str:
@@ -244,52 +244,52 @@ class AgentCalls:
     async def connect(self) -> AgentCard:
         """Read the agent's card and choose how to talk to it; the first call does so too."""
         await self._open()
-        return self._line.card
+        return self._connection.card
 
     @property
     def card(self) -> AgentCard:
         """The agent's card, once it was read."""
-        return self._line.card
+        return self._connection.card
 
     @property
     def raw_card(self) -> dict[str, Any]:
         """The card as it came, once it was read."""
-        return self._line.fetched.raw
+        return self._connection.fetched.raw
 
     @property
     def card_origin(self) -> str:
         """Where the card came from, once it was read; empty: from no server."""
-        return self._line.fetched.origin
+        return self._connection.fetched.origin
 
     @property
     def origins(self) -> Origins:
         """Where credentials may go, once the card was read."""
-        return self._line.origins
+        return self._connection.origins
 
     @property
     def interface(self) -> AgentInterface:
         """The interface that is spoken to, once connected."""
-        return self._line.interface
+        return self._connection.interface
 
     @property
     def version(self) -> str:
         """The version of the protocol that is spoken, once connected."""
-        return self._line.version
+        return self._connection.version
 
     @property
     def signature(self) -> "SignatureVerdict":
         """Whether the card is signed by one of `keys`, once it was read."""
-        return self._line.signature()
+        return self._connection.signature()
 
     @property
     def unused_credentials(self) -> Sequence[Credential]:
         """What was given and is not sent, because the card asks for it nowhere."""
-        return self._line.unused
+        return self._connection.unused
 
     async def extended_card(self) -> AgentCard:
         """Return the card that only known callers see."""
         await self._open()
-        if not self._line.card.capabilities.extended_agent_card:
+        if not self._connection.card.capabilities.extended_agent_card:
             raise UnsupportedOperation("The agent has no extended card")
         reply = await self._answer(ops.GetExtendedCard())
         if not isinstance(reply, AgentCard):
@@ -485,11 +485,11 @@ class AgentCalls:
         """Return the states that a task went through, oldest first; raises `UnsupportedOperation`
         if the agent does not tell them."""
         operation = ops.GetTask(task_id=TaskId(task_id), history=0)
-        line, extensions = self._live, frozenset({TRANSITIONS_URI})
+        connection, extensions = self._live, frozenset({TRANSITIONS_URI})
 
         async def ask(after: int | None) -> Task:
             with self._waits.until_closed(closed):
-                reply = await line.answer(operation, after=after, extensions=extensions)
+                reply = await connection.answer(operation, after=after, extensions=extensions)
             return _same(task_of(reply), task_id)
 
         return await read_all(ask)
@@ -660,7 +660,7 @@ class AgentCalls:
         return reply
 
     def _check_push(self) -> None:
-        if not self._line.card.capabilities.push_notifications:
+        if not self._connection.card.capabilities.push_notifications:
             raise PushNotSupported("The agent posts no events, its card says")
 
 

@@ -85,7 +85,7 @@ class GrpcRemote(Remote):
         **options: Any,
     ) -> None:
         super().__init__(interface, dialect, http, **options)
-        self._carrier = msgspec.structs.replace(self._carrier, http=_RpcsOnly(http))
+        self._context = msgspec.structs.replace(self._context, http=_RpcsOnly(http))
         # How a peer of 0.3 puts files into bytes is found out with the first call.
         self._is_file_known = dialect is not V0_3_PROTO
         self._learning = asyncio.Lock()
@@ -187,7 +187,7 @@ class GrpcRemote(Remote):
         path, body = codec_of(self.dialect).encode_request(operation)
         url = self.interface.url.rstrip("/") + path
         request = OutgoingRequest(operation, "POST", url, headers, body, None)
-        return PendingRequest(self._carrier, request, self.dialect.version, reuse=True)
+        return PendingRequest(self._context, request, self.dialect.version, reuse=True)
 
 
 @contextlib.contextmanager

@@ -94,7 +94,7 @@ class OutgoingRequest(msgspec.Struct, frozen=True):
     id: jsonrpc.Id
 
 
-class Carrier(msgspec.Struct, frozen=True):
+class RequestContext(msgspec.Struct, frozen=True):
     """What all requests to one interface share."""
 
     http: Http
@@ -118,17 +118,17 @@ class PendingRequest:
     _exchange: HttpExchange
 
     def __init__(
-        self, carrier: Carrier, request: OutgoingRequest, version: str, *, reuse: bool
+        self, context: RequestContext, request: OutgoingRequest, version: str, *, reuse: bool
     ) -> None:
-        self._carrier = carrier
+        self._context = context
         self._request = request
         self._version = version
         self._reuse = reuse
         self._id = request.id
         self._is_rpc = request.id is not None
         self._is_send = isinstance(request.operation, ops.SendMessage)
-        if carrier.observer is not None:
-            self._observe = _Observe(carrier.observer, request.verb, request.url)
+        if context.observer is not None:
+            self._observe = _Observe(context.observer, request.verb, request.url)
 
     def observe(self, kind: str, **facts: Any) -> None:
         """Tell the observer, if there is one, what the request led to."""
@@ -142,27 +142,27 @@ class PendingRequest:
 
     async def refusal(self) -> EncodingRefused:
         """Return how the peer answered, whatever it says."""
-        body, is_cut = await read_all(self._exchange, self._carrier.most)
+        body, is_cut = await read_all(self._exchange, self._context.most)
         self.observe("event", body=body)
         try:
-            value = None if is_cut else await json_text.read(body, self._carrier.most_values)
+            value = None if is_cut else await json_text.read(body, self._context.most_values)
         except ParseFailed:
             value = None
         return EncodingRefused(self._exchange.headers, value)
 
     async def __aenter__(self) -> Self:
         """Send it, and wait for the head of the answer."""
-        carrier, request = self._carrier, self._request
+        context, request = self._context, self._request
         url, headers = request.url, request.headers
-        if carrier.complete_request is not None:
-            url, headers = await carrier.complete_request(url, headers)
+        if context.complete_request is not None:
+            url, headers = await context.complete_request(url, headers)
         if tracing.on:
             self._span = self._begin_span(headers)
             headers = {**headers, **self._span.trace.headers}
         try:
             if self._observe is not None:
                 self._observe("request", headers=headers, body=request.body or b"")
-            opened = carrier.http.open(
+            opened = context.http.open(
                 request.verb, url, headers=headers, body=request.body, reuse=self._reuse
             )
             exchange = self._exchange = await opened.__aenter__()
@@ -185,7 +185,7 @@ class PendingRequest:
         names = {
             "a2a.operation": name,
             "a2a.version": self._version,
-            "a2a.binding": self._carrier.binding,
+            "a2a.binding": self._context.binding,
             "server.address": _host(self._request.url),
         }
         parent = tracing.parse(headers.get("traceparent", ""), headers.get("tracestate", ""))
@@ -247,15 +247,15 @@ class PendingRequest:
         """Return the JSON of the body; raises what the status says if there is none."""
         status = self._exchange.status
         # An error that stands in an event is still one answer.
-        body, is_cut = await read_all(self._exchange, self._carrier.most)
+        body, is_cut = await read_all(self._exchange, self._context.most)
         self.observe("event", body=body)
         self.body = body
         if is_cut:
-            raise InvalidAgentResponse(f"the answer has more than {self._carrier.most} bytes")
+            raise InvalidAgentResponse(f"the answer has more than {self._context.most} bytes")
         if not body.strip() and 200 <= status < 300 and not self._is_rpc:
             return None
         try:
-            value = await json_text.read(body, self._carrier.most_values)
+            value = await json_text.read(body, self._context.most_values)
         except ParseFailed as error:
             value = None
             if 200 <= status < 300:

@@ -16,11 +16,11 @@ from dragoman.client.file_encoding import EncodingRefused, FileEncoding, has_fil
 from dragoman.client.http import Http
 from dragoman.client.pending_request import (
     EVENT_STREAM,
-    Carrier,
     CompleteRequest,
     Observer,
     OutgoingRequest,
     PendingRequest,
+    RequestContext,
 )
 from dragoman.dialects import leniency
 from dragoman.dialects.dialect import Dialect
@@ -93,7 +93,7 @@ class Remote:
     ) -> None:
         self.interface = interface
         self.dialect = dialect
-        self._carrier = Carrier(
+        self._context = RequestContext(
             http, interface.protocol_binding, complete_request, observer, most, most_values
         )
         self._timeout = timeout
@@ -291,7 +291,7 @@ class Remote:
         # A connection that its peer just closed loses what is sent on it, without a sign.
         # Only what may be asked twice goes on one that was used before.
         reuse = self._works_once or not isinstance(operation, _DEEDS)
-        return PendingRequest(self._carrier, request, self.dialect.version, reuse=reuse)
+        return PendingRequest(self._context, request, self.dialect.version, reuse=reuse)
 
 
 def _read(decode: Callable[[], T]) -> T:

@@ -162,7 +162,9 @@ def client(stub: Stub, agent: AgentCard, **options: Any) -> Client:
     """A client whose second tries come at once, and whose requests go to a stub."""
     made = Client(agent)
     made._http = stub
-    made._line = AgentConnection(agent, stub, Cards(), Options(**{"backoff": 0.001} | options))
+    made._connection = AgentConnection(
+        agent, stub, Cards(), Options(**{"backoff": 0.001} | options)
+    )
     return made
 
 

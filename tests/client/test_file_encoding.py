@@ -87,7 +87,7 @@ async def test_files_go_as_the_peer_has_them_and_it_is_asked_once(
         await agent.send(["take this", FILE])
     assert sent(stub) == [wanted] * 3
     assert [one.verb for one in stub.requests] == ["GET", "POST", "POST", "POST"]
-    assert agent._line.leniencies == notes
+    assert agent._connection.leniencies == notes
 
 
 @pytest.mark.requirement("P-8")

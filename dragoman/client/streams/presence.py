@@ -10,26 +10,26 @@ from dragoman.model.identity import TaskId
 from dragoman.service import Reply
 
 
-async def send_watched(line: AgentConnection, operation: ops.SendMessage) -> Reply:
+async def send_watched(connection: AgentConnection, operation: ops.SendMessage) -> Reply:
     """Return an agent's reply to a message, however long it takes, for as long as the agent shows
     that it is there; raises `NoSignOfLife`."""
     watch = SilenceWatch(
         signs := LifeSigns(),
-        line.options.silence,
-        lambda: show_of_life(line, operation),
+        connection.options.silence,
+        lambda: show_of_life(connection, operation),
         lambda: False,
     )
     signs.release()
     watch.answering(may_ask=True)
     try:
         with watch:
-            return await line.answer(operation)
+            return await connection.answer(operation)
     finally:
         watch.close()
 
 
 async def show_of_life(
-    line: AgentConnection, operation: ops.SendMessage | ops.SubscribeToTask
+    connection: AgentConnection, operation: ops.SendMessage | ops.SubscribeToTask
 ) -> None:
     """Ask an agent for a task that it may not know: any answer shows that it is there. Raises what
     shows nothing."""
@@ -37,7 +37,7 @@ async def show_of_life(
     if isinstance(operation, ops.SendMessage):
         subject = operation.message.task_id or operation.message.message_id
     try:
-        await line.answer_once(ops.GetTask(task_id=TaskId(subject), history=0))
+        await connection.answer_once(ops.GetTask(task_id=TaskId(subject), history=0))
     except A2AError as error:
         if is_away(error):
             raise

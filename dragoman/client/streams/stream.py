@@ -94,7 +94,7 @@ class Stream:
 
     def __init__(
         self,
-        line: AgentConnection,
+        connection: AgentConnection,
         operation: ops.SendMessage | ops.SubscribeToTask,
         *,
         after: int | None = None,
@@ -110,7 +110,7 @@ class Stream:
         """`begun` is what was shown before. One that `is_light` does not hold the contents of a
         large task, which are then not in `task` and `answer` either. `signs` is the clock of who
         follows the same task with several streams."""
-        self._line = line
+        self._connection = connection
         self._operation = operation
         self._until = until
         self._polling = polling or Polling()
@@ -130,7 +130,7 @@ class Stream:
         # Whether a wait for an event was given up, so that its progress is unknown.
         self._is_interrupted = False
         self._is_closed = False
-        self._silence = line.options.silence if silence is None else silence.shortened()
+        self._silence = connection.options.silence if silence is None else silence.shortened()
         self._signs = signs or LifeSigns()
         self._watch = SilenceWatch(
             self._signs, self._silence, self._poll_silent_peer, self._is_begun
@@ -228,9 +228,9 @@ class Stream:
     async def _run(self) -> AsyncGenerator[Shown]:
         if self.before is not None:
             await self.before()
-        await self._line.open()
+        await self._connection.open()
         try:
-            if self._line.can_stream and not self._polls_only:
+            if self._connection.can_stream and not self._polls_only:
                 async with contextlib.aclosing(streamed := self._streamed()):
                     async for event in streamed:
                         yield event
@@ -246,7 +246,7 @@ class Stream:
         operation: ops.Operation = self._operation
         after = self._cursor
         if self._replay_filter.task_id:
-            if not self._line.has_positions and self._line.version != "1.0":
+            if not self._connection.has_positions and self._connection.version != "1.0":
                 return
             operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
         elif self._is_interrupted and isinstance(operation, ops.SendMessage):
@@ -264,7 +264,7 @@ class Stream:
             opened_at = time.monotonic()
             is_alive = False
             rested: Task | None = None
-            following = self._line.follow(
+            following = self._connection.follow(
                 operation, after, watch.note_sign, self.idle, self.leniencies.add
             )
             watch.opening()
@@ -348,14 +348,16 @@ class Stream:
             if ends > TRIES:
                 # It ends its streams while the task goes on.
                 return
-            if not self._line.has_positions and (is_refused or self._line.version != "1.0"):
+            if not self._connection.has_positions and (
+                is_refused or self._connection.version != "1.0"
+            ):
                 # It has ended, or its stream would begin without the Task. And a widespread server
                 # of 0.3 adds every chunk to its task once more for each who subscribes again.
                 return
             if tries > 1 or breaks > BREAKS:
-                await self._line.pause(max(1, tries - 1), problem or Unreachable())
+                await self._connection.pause(max(1, tries - 1), problem or Unreachable())
             operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
-            after = self._cursor if self._line.has_positions and not is_refused else None
+            after = self._cursor if self._connection.has_positions and not is_refused else None
             if after is None and (problem is None or is_wrong or tries > 1):
                 # The task may have come to rest meanwhile.
                 try:
@@ -365,7 +367,7 @@ class Stream:
                 except _BREAKS as error:
                     if time.monotonic() - broken_at > self._patience:
                         raise
-                    await self._line.pause(tries, error)
+                    await self._connection.pause(tries, error)
                     continue
                 for event in self._deliver(self._replay_filter.missing(task)):
                     tries = 0
@@ -383,7 +385,7 @@ class Stream:
         """Return how to go on when nothing was shown yet; raises where that might repeat work."""
         if problem is None:
             problem = DeliveryUnknown("The agent's stream ended before it began")
-        if tries >= TRIES * 2 or self._line.options.sends_once:
+        if tries >= TRIES * 2 or self._connection.options.sends_once:
             raise problem
         if not isinstance(operation, ops.SendMessage):
             if self._found_task_id and isinstance(problem, _NO_STREAM):
@@ -391,15 +393,15 @@ class Stream:
                 return None
             if not isinstance(problem, Unreachable | TimedOut | Overloaded):
                 raise problem
-            await self._line.pause(tries, problem)
+            await self._connection.pause(tries, problem)
             return operation, self._cursor
-        if self._line.may_repeat(operation, problem):
-            await self._line.pause(tries, problem)
+        if self._connection.may_repeat(operation, problem):
+            await self._connection.pause(tries, problem)
             # Sent again, the message leads to its task; from its beginning, if that began here.
-            is_resumable = self._line.has_positions and not operation.message.task_id
+            is_resumable = self._connection.has_positions and not operation.message.task_id
             return operation, 0 if is_resumable else None
         if isinstance(problem, DeliveryUnknown):
-            self._found_task_id = await find_task(self._line, operation.message)
+            self._found_task_id = await find_task(self._connection, operation.message)
             if self._found_task_id:
                 return ops.SubscribeToTask(task_id=TaskId(self._found_task_id)), None
         raise problem
@@ -423,7 +425,7 @@ class Stream:
                 return
             case _:
                 pass
-        if is_first and self._replay_filter.task_id and not self._line.has_positions:
+        if is_first and self._replay_filter.task_id and not self._connection.has_positions:
             # Back without a Task: what fell between cannot be told from this.
             self._is_lagging = True
             return
@@ -446,7 +448,7 @@ class Stream:
         else:
             self._check(task.id, task.context_id)
             is_known = self._cursor is not None and 0 < seq <= self._cursor
-            if self._line.has_positions and not opening.is_reset and is_known:
+            if self._connection.has_positions and not opening.is_reset and is_known:
                 # As of where we left off: all of it was shown.
                 return
             if self._replay_filter.is_ahead_of(task):
@@ -461,12 +463,12 @@ class Stream:
             self._move(seq)
             yield event
         self._move(seq)
-        if not self._line.has_positions:
+        if not self._connection.has_positions:
             self._replay_filter.expect_repetition(task)
 
     async def _news(self, recorded: Recorded) -> list[Event]:
         """Return what an event tells that was not shown."""
-        is_placed = recorded.seq and self._line.has_positions
+        is_placed = recorded.seq and self._connection.has_positions
         if is_placed and self._cursor is not None and recorded.seq <= self._cursor:
             return []
         event = recorded.event
@@ -492,22 +494,26 @@ class Stream:
         way, how far it is or a question, need not be one."""
         is_complete = status.state is TaskState.COMPLETED and status.message is None
         return (
-            is_complete and not self._line.has_positions and not self._replay_filter.has_artifacts
+            is_complete
+            and not self._connection.has_positions
+            and not self._replay_filter.has_artifacts
         )
 
     async def _filled(self, opening: Opening) -> Opening:
         """Return a task that opens a stream: one that is complete with nothing in it as the agent
         shows it when it is asked once more."""
         task = opening.reply.reading.task
-        if self._line.has_positions or self._replay_filter.task_id or not is_empty(task):
+        if self._connection.has_positions or self._replay_filter.task_id or not is_empty(task):
             return opening
-        again = await self._line.read_again(task.id, self._polling.history, self.leniencies.add)
+        again = await self._connection.read_again(
+            task.id, self._polling.history, self.leniencies.add
+        )
         if again is None:
             return opening
         return Opening(TaskReply(TaskReading(0, again)), is_reset=opening.is_reset)
 
     async def _read_again(self) -> Task | None:
-        return await self._line.read_again(
+        return await self._connection.read_again(
             self._task_id(),
             self._polling.history,
             self.leniencies.add,
@@ -564,14 +570,14 @@ class Stream:
         return self._until == "rest" and state is not None and state.is_interrupted
 
     def _move(self, seq: int) -> None:
-        if seq and self._line.has_positions:
+        if seq and self._connection.has_positions:
             self._cursor = max(seq, self._cursor or 0)
 
     # Asking
 
     async def _get(self, history: int | None = None) -> Task:
         operation = ops.GetTask(task_id=TaskId(self._task_id()), history=history)
-        reply = await self._line.answer(operation, self.leniencies.add)
+        reply = await self._connection.answer(operation, self.leniencies.add)
         task = task_of(reply)
         self._check(task.id, task.context_id)
         return task
@@ -588,11 +594,11 @@ class Stream:
         """Ask a peer that is silent how the task stands; return what its stream is to be broken
         off with, if anything. Raises what shows no life."""
         if not self._is_begun():
-            await show_of_life(self._line, self._operation)
+            await show_of_life(self._connection, self._operation)
             return None
         try:
             operation = ops.GetTask(task_id=TaskId(self._task_id()), history=0)
-            task = task_of(await self._line.answer_once(operation))
+            task = task_of(await self._connection.answer_once(operation))
             self._check(task.id, task.context_id)
             if self._is_end(task.status):
                 return _TaskRests(await self._get())
@@ -623,7 +629,7 @@ class Stream:
                 async for event in events:
                     yield event
         # In place of a stream, what was said between two looks has to be told in its order.
-        is_substitute = self._line.can_stream and not self._polls_only
+        is_substitute = self._connection.can_stream and not self._polls_only
         history = None if is_substitute else 0
         interval = self._polling.interval or (POLL_SOON if is_substitute else POLL_EVERY)
         failures = 0
@@ -678,7 +684,7 @@ class Stream:
             read = ops.GetTask(task_id=TaskId(self._task_id()), history=self._polling.history)
             self._watch.answering(may_ask=False)
             with self._watch:
-                reply = await self._line.answer(read, self.leniencies.add)
+                reply = await self._connection.answer(read, self.leniencies.add)
         self._watch.note_sign()
         if isinstance(reply, Message):
             return reply
@@ -686,17 +692,17 @@ class Stream:
 
     async def _send(self, operation: ops.SendMessage) -> Reply:
         try:
-            if self._is_interrupted and not self._line.works_once:
+            if self._is_interrupted and not self._connection.works_once:
                 raise DeliveryUnknown("The wait for the agent's answer was given up")
             self._watch.answering(may_ask=True)
             with self._watch:
-                return await self._line.answer(_at_once(operation), self.leniencies.add)
+                return await self._connection.answer(_at_once(operation), self.leniencies.add)
         except DeliveryUnknown:
-            if not self._line.options.sends_once:
-                self._found_task_id = await find_task(self._line, operation.message)
+            if not self._connection.options.sends_once:
+                self._found_task_id = await find_task(self._connection, operation.message)
             if not self._found_task_id:
                 raise
-            return await self._line.answer(ops.GetTask(task_id=TaskId(self._found_task_id)))
+            return await self._connection.answer(ops.GetTask(task_id=TaskId(self._found_task_id)))
 
     def _task_id(self) -> str:
         """Return the task's id as far as anybody knows it."""

@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
         app: App,
         connections: Connections,
         on_ready: Callable[[], None],
-        line: socket.socket | None = None,
+        channel: socket.socket | None = None,
         urls: Sequence[str] = (),
         grpc: GrpcFront | None = None,
         join: "Joining | None" = None,
@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         self._app = app
         self._connections = connections
         self._on_ready = on_ready
-        self._line = line
+        self._channel = channel
         app.site.end_process = self._end
 
     def _end(self) -> None:
@@ -88,8 +88,8 @@ class Server(uvicorn.Server):
             )
         await super().startup(sockets)
         if self.started:
-            if self._line is not None:
-                loop.add_reader(self._line, self._end_alone)
+            if self._channel is not None:
+                loop.add_reader(self._channel, self._end_alone)
             await self._app.listening(self._urls)
             if self._join is not None:
                 await self._join.start(self._app.site.store, self._accept, self._end)
@@ -104,8 +104,8 @@ class Server(uvicorn.Server):
 
     def _end_alone(self) -> None:
         """Stop serving: the parent is gone, and no signal will come from it."""
-        assert self._line is not None
-        asyncio.get_running_loop().remove_reader(self._line)
+        assert self._channel is not None
+        asyncio.get_running_loop().remove_reader(self._channel)
         self._end()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -176,9 +176,9 @@ def run(
     tls = tls_options(settings)
     with ExitStack() as stack:
         if worker is not None:
-            stack.enter_context(worker.line)
+            stack.enter_context(worker.channel)
             listeners = [stack.enter_context(listener) for listener in worker.listeners]
-            code = _work(app, listeners, tls, worker.tell_ready, worker.line)
+            code = _work(app, listeners, tls, worker.tell_ready, worker.channel)
         else:
             listeners = [stack.enter_context(listen(host, port)) for host, port in places]
             urls = [url_of("https" if tls else "http", listener) for listener in listeners]
@@ -257,7 +257,7 @@ def _work(
     listeners: list[socket.socket],
     tls: dict[str, Any],
     on_ready: Callable[[], None],
-    line: socket.socket | None = None,
+    channel: socket.socket | None = None,
     join: "Joining | None" = None,
 ) -> int:
     """Serve in this process; return its exit code."""
@@ -291,7 +291,7 @@ def _work(
         **tls,
     )
     urls = [url_of("https" if tls else "http", listener) for listener in listeners[:count]]
-    server = Server(config, app, connections, on_ready, line, urls, grpc, join)
+    server = Server(config, app, connections, on_ready, channel, urls, grpc, join)
     page.share()
     # uvicorn raises the signal again once it is done; by then everything is closed.
     came: list[int] = []

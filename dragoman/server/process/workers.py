@@ -33,12 +33,12 @@ _GRACE = 10.0
 class Inherited(NamedTuple):
     """The sockets that a worker inherits from its parent."""
 
-    line: socket.socket
+    channel: socket.socket
     listeners: list[socket.socket]
 
     def tell_ready(self) -> None:
         """Tell the parent that we serve."""
-        self.line.sendall(_READY)
+        self.channel.sendall(_READY)
 
 
 def inherited() -> Inherited | None:
@@ -46,11 +46,11 @@ def inherited() -> Inherited | None:
     text = os.environ.pop(_VARIABLE, "")
     if not text:
         return None
-    line, *listeners = map(int, text.split(","))
-    for descriptor in (line, *listeners):
+    channel, *listeners = map(int, text.split(","))
+    for descriptor in (channel, *listeners):
         # A program that an agent starts must not hold the port open, nor the socket to the parent.
         os.set_inheritable(descriptor, False)
-    return Inherited(socket.socket(fileno=line), [_tcp(number) for number in listeners])
+    return Inherited(socket.socket(fileno=channel), [_tcp(number) for number in listeners])
 
 
 def _tcp(descriptor: int) -> socket.socket:
@@ -63,7 +63,7 @@ def _tcp(descriptor: int) -> socket.socket:
 
 class _Worker(NamedTuple):
     process: subprocess.Popen[bytes]
-    line: socket.socket
+    channel: socket.socket
 
 
 def supervise(
@@ -91,7 +91,7 @@ def supervise(
                 listener.close()
             codes = _end(workers, drain + _GRACE)
             for worker in workers:
-                worker.line.close()
+                worker.channel.close()
         if not was_asked or any(codes):
             return 1
         # The wake-up descriptor carries the numbers. Of Ctrl-C the shell tells the workers too.
@@ -125,7 +125,7 @@ def _watch(
     with selectors.DefaultSelector() as selector:
         selector.register(signals, selectors.EVENT_READ)
         for place, worker in enumerate(workers):
-            selector.register(worker.line, selectors.EVENT_READ, place)
+            selector.register(worker.channel, selectors.EVENT_READ, place)
         while True:
             ready = [key for key, _ in selector.select()]
             if any(key.fileobj is signals for key in ready):
@@ -133,7 +133,7 @@ def _watch(
             for key in ready:
                 place: int = key.data
                 worker = workers[place]
-                if _receive(worker.line) == _READY:
+                if _receive(worker.channel) == _READY:
                     if starting == {place}:
                         on_ready()
                     starting.discard(place)
@@ -142,23 +142,23 @@ def _watch(
                     return False
                 else:
                     logger.info("worker %d was drained; another one starts", worker.process.pid)
-                    selector.unregister(worker.line)
-                    worker.line.close()
+                    selector.unregister(worker.channel)
+                    worker.channel.close()
                     workers[place] = start(place)
-                    selector.register(workers[place].line, selectors.EVENT_READ, place)
+                    selector.register(workers[place].channel, selectors.EVENT_READ, place)
 
 
 def _code(process: subprocess.Popen[bytes]) -> int | None:
-    """Return how a worker ended that closed its line; None: it did not."""
+    """Return how a worker ended that closed its channel; None: it did not."""
     try:
         return process.wait(_GRACE)
     except subprocess.TimeoutExpired:
         return None
 
 
-def _receive(line: socket.socket) -> bytes:
+def _receive(channel: socket.socket) -> bytes:
     try:
-        return line.recv(1)
+        return channel.recv(1)
     except ConnectionResetError:
         return b""
 

@@ -1,6 +1,6 @@
 """Tasks in PostgreSQL, for any number of processes on any machines.
 
-It imports the interface, the model and asyncpg, never another store. Begin with `store.py`; what
+It imports the interface, the waist and asyncpg, never another store. Begin with `store.py`; what
 the server does by itself is in `migrations/`: `0002_write_group.sql` is the heart.
 """
 

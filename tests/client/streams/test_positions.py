@@ -165,9 +165,9 @@ async def test_a_task_that_ended_while_its_agent_was_away_for_long_is_read(posit
         return got(asked, task(DONE, artifacts=[artifact("a", "b")]))
 
     stub = Stub(by_method(SubscribeToTask=subscribed, GetTask=told))
-    line = client(stub, card(positions=positions))._line
+    connection = client(stub, card(positions=positions))._connection
     known = task(artifacts=[artifact("a")])
-    events = await shown(Stream(line, ops.SubscribeToTask(task_id=T), begun=known))
+    events = await shown(Stream(connection, ops.SubscribeToTask(task_id=T), begun=known))
     assert texts(events) == "b" and states(events) == [DONE]
 
 

@@ -283,8 +283,8 @@ async def test_the_wait_before_another_try_grows_and_is_bounded(
         waited.append(seconds)
 
     monkeypatch.setattr("dragoman.client.agent_connection.asyncio.sleep", sleep)
-    line: AgentConnection = client(Stub(lost), card(), backoff=0.2)._line
+    connection: AgentConnection = client(Stub(lost), card(), backoff=0.2)._connection
     for tries in (1, 2, 3, 50):
-        await line.pause(tries, Unreachable())
-    await line.pause(1, Overloaded(retryAfter="99999"))
+        await connection.pause(tries, Unreachable())
+    await connection.pause(1, Overloaded(retryAfter="99999"))
     assert waited[0] < waited[1] < waited[2] and waited[3:] == [30.0, 30.0]
