@@ -67,6 +67,15 @@ async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
     return found
 
 
+async def agents_of(store: Store, heads: Sequence[TaskRow]) -> list[str]:
+    """Return the id of the agent that a gateway gave each of some tasks to; empty: to none."""
+    places = [(head.number, 0) for head in heads]
+    logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
+    # A file is read without waiting.
+    await asyncio.sleep(0)
+    return [agent_in(log) for log in logs]
+
+
 async def openings_of(store: Store, heads: Sequence[TaskRow]) -> list[bytes]:
     """Return the first events of tasks as they are recorded; of one that is gone nothing."""
     found: list[bytes] = []
