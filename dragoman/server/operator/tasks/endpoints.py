@@ -62,8 +62,9 @@ async def find(ask: OperatorAsk) -> TaskRow:
 
 @ENDPOINTS.add("GET", "/tasks", query=TaskSearch)
 async def find_tasks(ask: OperatorAsk) -> TaskItems:
-    """Find tasks by filters, the latest status first; by words or by the agent that a gateway gave
-    them to, the newest task first."""
+    """Find tasks by filters, the latest status first.
+
+    By words, or by the agent that a gateway gave them to, the newest task is first."""
     query: TaskSearch = ask.query
     pages = Pages(ask, "tasks")
     after = await pages.start()
