@@ -189,8 +189,7 @@ async def served(folder: Path, tasks: int, events: int) -> AsyncGenerator[App]:
     async with app.running():
         preloading = _console(app).preloading
         assert preloading is not None, "it is on"
-        while not preloading.is_loaded:  # noqa: ASYNC110 # as a person who opens it later
-            await asyncio.sleep(0.1)
+        await preloading.finish()
         say("started anew, and loaded what draws pages")
         yield app
 

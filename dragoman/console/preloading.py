@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 
 # Seconds after the start, and between two pieces.
-AFTER = 1.0
-_PAUSE = 0.05
+AFTER = 1.5
+_PAUSE = 0.02
 # A process is busy while it takes more than this part of a processor; it is asked again later.
-_BUSY, _ASKED_AGAIN = 0.25, 1.0
+_BUSY, _ASKED_AGAIN = 0.25, 0.5
 
 
 class Preloading:

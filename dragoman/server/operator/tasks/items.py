@@ -31,7 +31,10 @@ class TaskTexts:
 
     def __init__(self, first: Task | None, to: str, error: str) -> None:
         message = first.history[0] if first is not None and first.history else None
+        # Callers name it with the message or with the request.
         skill = None if message is None else message.metadata.get("skillId")
+        if skill is None and first is not None:
+            skill = first.metadata.get("skillId")
         self.made_at = "" if first is None else first.status.timestamp
         self.said = "" if message is None else message.text
         # What lists show: of a message without text its data.
