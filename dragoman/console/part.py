@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from dragoman.console import live, signing_in
 from dragoman.console.api import ApiFailed, VisitorApi
 from dragoman.console.assets import send_asset
+from dragoman.console.preloading import Preloading
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError, StoreUnavailable
@@ -55,6 +56,9 @@ _MISSING = b"The console needs its extra: pip install 'dragoman[console]'\n"
 class ConsolePart(AppPart):
     """Serves the console where only this machine calls, or where callers authenticate."""
 
+    # None: the console is off, or its extra is missing.
+    preloading: Preloading | None = None
+
     def add_routes(self, site: Site) -> None:
         """Serve `/console`, and send people there who open the root."""
         is_safe = site.is_local or site.gatekeeper is not None
@@ -63,14 +67,19 @@ class ConsolePart(AppPart):
         self._site = site
         self._sessions = Sessions(lambda: site.store.secret, ended_sessions(site.store))
         self._issuer = _issuer_login(site, self._sessions)
-        self._is_loaded = False
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
+        self.preloading = Preloading() if has_extra else None
         answer = self._answer if has_extra else _say_what_is_missing
         site.routes.add(PATH, answer, Access.PUBLIC)
         site.routes.add(f"{PATH}/*", answer, Access.PUBLIC)
         site.routes.add(DOCS, self._send_to_docs, Access.PUBLIC)
         site.routes.welcome = Route(_welcome, Access.PUBLIC, "/")
+
+    async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
+        """Load what draws pages, once the start is over."""
+        if self.preloading is not None:
+            opened.callback(asyncio.create_task(self.preloading.run()).cancel)
 
     # Requests
 
@@ -84,10 +93,8 @@ class ConsolePart(AppPart):
         if below.startswith("/static/"):
             await send_asset(request, below)
             return
-        if not self._is_loaded:
-            # In a thread: it takes longer than any page, and no other request waits for it.
-            await asyncio.to_thread(_load_pages)
-            self._is_loaded = True
+        if self.preloading is not None:
+            await self.preloading.finish()
         try:
             # The secret that seals sessions. No start waits for it, nor loads the cipher.
             await self._site.store.prepare()
@@ -415,13 +422,6 @@ def _issuer_login(site: Site, sessions: Sessions) -> "IssuerLogin | None":
     from dragoman.console.issuer_login import IssuerLogin
 
     return IssuerLogin(site, sessions)
-
-
-def _load_pages() -> None:
-    from dragoman.console import pages, rendering
-
-    assert pages.paths(), "there are pages"
-    rendering.load()
 
 
 async def _welcome(request: HttpRequest) -> None:

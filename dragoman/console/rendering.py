@@ -95,12 +95,6 @@ def environment() -> "Environment":
     return made
 
 
-def load() -> None:
-    """Load all templates and what draws them: the first page would else hold up other requests."""
-    for name in environment().list_templates(["html"]):
-        environment().get_template(name)
-
-
 def render(template: str, context: dict[str, Any]) -> str:
     """Return a template that was filled in."""
     return environment().get_template(template).render(context)

@@ -3,7 +3,7 @@ this process beside them. Here the gateway's rooms and the server are joined."""
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -37,8 +37,10 @@ from dragoman.gateway.workflows.workflows import Workflows
 from dragoman.http.mount import Mount
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access
-from dragoman.model.identity import LOCAL, Caller
+from dragoman.model.hops import claimed_hops
+from dragoman.model.identity import LOCAL, Caller, Scope
 from dragoman.model.money import Terms, micro_credits
+from dragoman.model.task import Task
 from dragoman.security.authentication import recalling
 from dragoman.security.keys.agent_keys import AgentKeys
 from dragoman.security.vault import vault_of
@@ -145,6 +147,7 @@ class GatewayPart(AppPart):
         for mount in site.mounts.values():
             mount.service = ScopedService(RequesterService(mount.service))
         site.costs = gateway.ledger.costs
+        site.is_delivery = self._is_delivery(site)
         self._front = self._front_of(site, site.settings)
         # Shared caches must not keep the cards of private agents.
         private = msgspec.structs.replace(
@@ -194,6 +197,16 @@ class GatewayPart(AppPart):
 
     async def _webhook(self, request: HttpRequest) -> None:
         await answer_webhook(request, self.gateway.triggers)
+
+    def _is_delivery(self, site: Site) -> Callable[[Scope, Task], bool]:
+        """Return what tells the deliveries of this gateway. Callers claim which gateways a task
+        passed: where they prove who they are, the gateway has to have proved it too."""
+        own, is_proved, id = site.agents[0].name, bool(site.settings.ways()), self.gateway.id
+        return lambda scope, task: (
+            scope.agent != own
+            and claimed_hops(task.metadata)[-1:] == [id]
+            and (scope.owner == SelfToken.owner or not is_proved)
+        )
 
     def _front_of(self, site: Site, settings: Settings) -> Front:
         costs = CostService(self.gateway.service, self.gateway.ledger)

@@ -24,6 +24,8 @@ from dragoman.http.request import Scope
 from dragoman.http.routes import Routes
 from dragoman.http.sharing.shared_rates import SharedRates
 from dragoman.model.identity import Caller
+from dragoman.model.identity import Scope as TaskScope
+from dragoman.model.task import Task
 from dragoman.security.audit.log import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
 from dragoman.security.vault import vault_of
@@ -127,6 +129,9 @@ class Site:
         self.engines: dict[str, Engine] = {}
         # What tasks cost, in micro-credits by their numbers; None: nothing costs anything here.
         self.costs: Callable[[Sequence[int]], Awaitable[Mapping[int, int]]] | None = None
+        # Whether a task, by its scope and its first event, is the delivery of a gateway's task to
+        # an agent of this server; None: there is no gateway here.
+        self.is_delivery: Callable[[TaskScope, Task], bool] | None = None
         self.push: PushService | None = None
         self._isolation: Isolation | None = None
         self.is_running = False

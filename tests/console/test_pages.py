@@ -391,6 +391,19 @@ async def test_a_delegated_task_is_a_branch_of_the_tree(browser: Browser, site: 
 # An agent to try
 
 
+async def test_a_question_is_answered_beside_the_conversation_and_named_beside_other_views(
+    browser: Browser, site: Site
+) -> None:
+    """Its form would push a timeline or a tree out of sight."""
+    task = await sent(site, "ask", "Lisbon")
+    async with looking(browser, site.url, width=320) as page:
+        await page.goto(f"/console/tasks/{task}/timeline")
+        await expect(page.locator("section.question")).to_have_count(0)
+        waits = page.locator(".notice", has_text="It waits for an answer")
+        await waits.get_by_role("link", name="Answer").click()
+        await expect(page.locator("section.question")).to_have_count(1)
+
+
 @pytest.mark.parametrize("is_behind_a_gateway", [False, True])
 async def test_a_skill_with_arguments_is_tried_by_a_form_of_them(
     browser: Browser, tmp_path: Path, is_behind_a_gateway: bool

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import Known, Query
+from dragoman.stores.interface import Known, Query, Survey, TaskWords
 from dragoman.stores.sqlite import SQLiteStore, schema
 from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations
 from dragoman.testing.promises.samples import (
@@ -165,3 +165,32 @@ async def test_a_crash_anywhere_in_a_migration_leaves_a_schema_that_opens(
     shapes.setdefault(*shape(path))
     # A new file gets all its tables at once, an older one step after step.
     assert sorted(shapes) == ([*range(start, LATEST + 1)] if start else [0, LATEST])
+
+
+@pytest.mark.parametrize("has_agents", [False, True])
+async def test_words_are_indexed_anew_where_a_gateway_gave_tasks_away(
+    tmp_path: Path, has_agents: bool
+) -> None:
+    """Their index does not have the agents yet."""
+    path = tmp_path / "tasks.db"
+    store = SQLiteStore(path)
+    await store.open()
+    await write(store, creation("t"))
+    head = await head_of(store, "t")
+    await store.index_words([TaskWords(head.number, frozenset(["word"]), is_final=True)])
+    assert await store.unindexed(1) == []
+    await store.close()
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 16)
+    if has_agents:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(agents)")]
+        marks = ", ".join("?" for _ in columns)
+        connection.execute(f"INSERT INTO agents VALUES ({marks})", ("1",) * len(columns))
+    connection.close()
+    store = SQLiteStore(path)
+    await store.open()
+    assert [one.task_id for one in await store.unindexed(1)] == ["t"] * has_agents
+    # What there is, is found meanwhile.
+    found = await store.search(Survey(limit=1), ["word"])
+    assert [one.task_id for one in found.heads] == ["t"]
+    await store.close()

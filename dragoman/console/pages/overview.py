@@ -26,7 +26,7 @@ async def show(visit: Visit) -> Answer:
         return Redirect("/tasks")
     samples = (await visit.api.get("/samples"))["items"]
     inbox = (await visit.api.get("/inbox"))["items"]
-    latest = await visit.api.get("/tasks", limit=8)
+    latest = await visit.api.get("/tasks", limit=8, deliveries="hide")
     names = await tasks.agent_names(visit)
     agents = _agents(samples, names, visit.me["agents"])
     top = await visit.api.get("/top")

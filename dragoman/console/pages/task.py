@@ -180,7 +180,8 @@ async def tree(visit: Visit) -> Answer:
     """Draw the task among those that it gave to others."""
     context = await _begun(visit, "Tree")
     task_id = quote(visit.params["id"], safe="")
-    context["node"] = _timed((await visit.api.get(f"/tasks/{task_id}/tree"))["top"])
+    found = await visit.api.get(f"/tasks/{task_id}/tree")
+    context["node"], context["origin"] = _timed(found["top"]), found.get("origin")
     # Agents behind a gateway by their names.
     context["names"] = await agent_names(visit)
     return DrawnPage("task.html", _title(context), context, live=["task_head", "tree"])

@@ -8,7 +8,7 @@ from dragoman.console.api import ApiFailed
 from dragoman.console.rendering import STATES, read_instant
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
-_FILTERS = ("state", "agent", "context", "owner", "tenant", "since", "until", "text")
+_FILTERS = ("state", "agent", "context", "owner", "tenant", "since", "until", "text", "deliveries")
 # Those that most people look for; all of them are in the form.
 _CHIPS = (
     "TASK_STATE_WORKING",
@@ -67,6 +67,9 @@ def _asked(visit: Visit, filters: dict[str, str]) -> dict[str, str]:
     if visit.me.get("hasRegistry") and given.get("agent", "") not in ("", *visit.me["agents"]):
         # One of the registry, by its id: its tasks are the gateway's.
         given["to"] = given.pop("agent")
+    elif not given.get("agent"):
+        # What the gateway gives to an agent of this server is the same work: listed once.
+        given.setdefault("deliveries", "hide")
     for name in ("since", "until"):
         text = given.get(name, "").removesuffix(" UTC")
         try:

@@ -11,10 +11,10 @@ import msgspec
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.engine.running.worker import Worker
 from dragoman.gateway.delivery import task_input
-from dragoman.gateway.delivery.remote_ids import CALLERS_ID
 from dragoman.gateway.hops import RECORD
 from dragoman.gateway.registry.agent_keys import REQUESTER
 from dragoman.gateway.routing import hop_limit
+from dragoman.model.hops import CALLERS_ID, HOPS
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage, StreamMessage
 from dragoman.security.secret_names import holds_secret, words
@@ -89,7 +89,7 @@ def _with_callers_id(worker: Worker, message: Message) -> Metadata:
     metadata = clean(message.metadata) if message.metadata else {}
     if message.message_id == callers_id:
         return metadata
-    if hop_limit.HOPS in worker.operation.metadata and isinstance(metadata.get(CALLERS_ID), str):
+    if HOPS in worker.operation.metadata and isinstance(metadata.get(CALLERS_ID), str):
         # Another gateway before this one recorded the first caller's id.
         return metadata
     return {**metadata, CALLERS_ID: callers_id}

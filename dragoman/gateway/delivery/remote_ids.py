@@ -27,8 +27,6 @@ from dragoman.model.requests import as_answer, reply_to
 from dragoman.stores.interface.store import Store
 from dragoman.stores.interface.tasks import Query, TaskRow
 
-# In the metadata of a forwarded message: its caller's id for it.
-CALLERS_ID = "dragoman/messageId"
 # How many of a context's latest tasks are looked at, and how many events of each: an agent names
 # its context with its first answer.
 _LATEST = 20

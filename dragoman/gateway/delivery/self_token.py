@@ -12,6 +12,8 @@ class SelfToken:
     """Accepts a token that lives as long as the process and never leaves it."""
 
     name = "gateway"
+    # Whose tasks are those that it gives to these agents.
+    owner = "gateway"
     challenge = ""
     header = "x-dragoman-gateway"
     reads = frozenset({header.encode()})
@@ -37,7 +39,7 @@ class SelfToken:
             return None
         if len(shown) != 1 or not hmac.compare_digest(shown[0], self.token.encode()):
             raise CredentialRefused("the token is not the gateway's")
-        return Pass(Caller(owner="gateway", authenticated=True), self)
+        return Pass(Caller(owner=self.owner, authenticated=True), self)
 
     def still_holds(self, found: Pass) -> bool:
         """The token is valid as long as this process lives."""

@@ -15,10 +15,10 @@ import msgspec
 from dragoman.errors import HopLimit, InvalidParams, TaskFailed
 from dragoman.model.clock import stamp
 from dragoman.model.deadline import DEADLINE, deadline_of
+from dragoman.model.hops import HOPS
 from dragoman.model.identity import is_id
 from dragoman.model.message import Metadata
 
-HOPS = "dragoman/hops"
 # What corvid agents count instead, from 1. Only numbers in this range are theirs: the name is
 # common, and other values under it have another meaning.
 DEPTH = "depth"

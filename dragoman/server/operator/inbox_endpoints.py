@@ -23,8 +23,7 @@ from dragoman.server.operator.shapes import (
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.server.operator.tasks.endpoints import given
-from dragoman.server.operator.tasks.forwarded import agents_of
-from dragoman.server.operator.tasks.items import place_of
+from dragoman.server.operator.tasks.items import agents_of, place_of
 from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()

@@ -48,6 +48,8 @@ class TaskSearch(PageQuery, frozen=True, kw_only=True):
     agent: Name = ""
     # In a gateway: the id of the registered agent that got it.
     to: Name = ""
+    # Whether to list tasks that are the delivery of a gateway's task to an agent of this server.
+    deliveries: Literal["show", "hide"] = "show"
     context: Name = ""
     owner: Name | UnsetType = UNSET
     tenant: Name | UnsetType = UNSET
@@ -351,12 +353,26 @@ class Node(_Shape, frozen=True, omit_defaults=True):
     is_cut: bool = False
 
 
-class Tree(_Shape, frozen=True):
+class Origin(_Shape, frozen=True, omit_defaults=True):
+    """Who ordered the topmost task of a tree, as its caller claims: what is known of it here."""
+
+    # The gateways that it passed, by their ids, and the tasks that wait for it; the nearest last.
+    gateways: list[str] = []
+    task_ids: list[str] = []
+    # Of the message with which the first gateway was called.
+    message_id: str = ""
+    # The id of the trace that it is in.
+    trace: str = ""
+
+
+class Tree(_Shape, frozen=True, omit_defaults=True):
     """The tree that a task is in."""
 
     # The task that was asked about.
     id: str
     top: Node
+    # Left out where its caller is no agent and no gateway.
+    origin: Origin | UnsetType = UNSET
 
 
 class AgentSample(_Shape, frozen=True):

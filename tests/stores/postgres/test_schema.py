@@ -14,6 +14,7 @@ from harness.certificates import LOOPBACK, SERVER, Authority
 from harness.databases import Databases
 
 from dragoman.errors import ConfigError
+from dragoman.stores.interface import Survey, TaskWords
 from dragoman.stores.postgres import Addresses, PostgresStore, schema
 from dragoman.testing.promises.samples import creation, head_of, submit, write
 from dragoman.testing.servers import PostgresServer
@@ -296,3 +297,21 @@ async def test_a_pooler_that_shares_sessions_is_refused_unless_the_server_has_an
         await store.close()
     finally:
         await pooler.stop()
+
+
+@pytest.mark.parametrize("has_agents", [False, True])
+async def test_words_are_indexed_anew_where_a_gateway_gave_tasks_away(
+    databases: Databases, opener: Opener, bare: str, has_agents: bool
+) -> None:
+    """Their index does not have the agents yet."""
+    store = await opener.open(bare)
+    await write(store, creation("t"))
+    head = await head_of(store, "t")
+    await store.index_words([TaskWords(head.number, frozenset(["word"]), is_final=True)])
+    assert await store.unindexed(1) == []
+    if has_agents:
+        await run(databases, bare, "INSERT INTO agents VALUES ('1', 'x', '{}', 'online', 0, 0, 1)")
+    await run(databases, bare, dict(schema.migrations())[10])
+    assert [one.task_id for one in await store.unindexed(1)] == ["t"] * has_agents
+    found = await store.search(Survey(limit=1), ["word"])
+    assert [one.task_id for one in found.heads] == ["t"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.reading import read_task
@@ -25,9 +26,9 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks.forwarded import find_given_to, given_to
+from dragoman.server.operator.tasks.deliveries import find_but_deliveries, without_deliveries
 from dragoman.server.operator.tasks.items import items_of, place_of, priced
-from dragoman.server.operator.tasks.words import search, words_of
+from dragoman.server.operator.tasks.words import agent_mark, search, words_of
 from dragoman.service import Call, TaskReply
 from dragoman.stores.interface import Survey, TaskRow
 
@@ -61,25 +62,28 @@ async def find(ask: OperatorAsk) -> TaskRow:
 
 @ENDPOINTS.add("GET", "/tasks", query=TaskSearch)
 async def find_tasks(ask: OperatorAsk) -> TaskItems:
-    """Find tasks by filters, the latest status first, or by words, the newest task first."""
+    """Find tasks by filters, the latest status first.
+
+    By words, or by the agent that a gateway gave them to, the newest task is first."""
     query: TaskSearch = ask.query
     pages = Pages(ask, "tasks")
     after = await pages.start()
     if ask.viewer.role != "caller":
         ask.record_read("console.task.list", given(query.tenant) or "")
     words = words_of(query.text)
-    is_page = not (words or query.to)
-    survey = _survey(ask, query.limit + is_page, after)
+    wanted = [*words, agent_mark(query.to)] if query.to else words
+    is_without = query.deliveries == "hide" and ask.site.is_delivery is not None
+    survey = _survey(ask, query.limit + (not wanted), after)
     shown, token, is_partial = list[TaskRow](), "", False
     if survey is None or (query.text and not words):
         # None can be seen, or the text has no word.
         pass
-    elif words:
-        shown, below, is_partial = await search(ask.store, survey, words)
-        shown = await given_to(ask.store, query.to, shown) if query.to else shown
+    elif wanted:
+        shown, below, is_partial = await search(ask.store, survey, wanted)
+        shown = await without_deliveries(ask.site, shown) if is_without else shown
         token = pages.token((0, below)) if below else ""
-    elif query.to:
-        shown, place = await find_given_to(ask.store, query.to, survey)
+    elif is_without:
+        shown, place = await find_but_deliveries(ask.site, replace(survey, limit=query.limit))
         token = pages.token(place) if place else ""
     else:
         heads = await ask.store.survey(survey)

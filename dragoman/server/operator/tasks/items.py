@@ -31,7 +31,10 @@ class TaskTexts:
 
     def __init__(self, first: Task | None, to: str, error: str) -> None:
         message = first.history[0] if first is not None and first.history else None
+        # Callers name it with the message or with the request.
         skill = None if message is None else message.metadata.get("skillId")
+        if skill is None and first is not None:
+            skill = first.metadata.get("skillId")
         self.made_at = "" if first is None else first.status.timestamp
         self.said = "" if message is None else message.text
         # What lists show: of a message without text its data.
@@ -65,6 +68,15 @@ async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
         # A file is read without waiting.
         await asyncio.sleep(0)
     return found
+
+
+async def agents_of(store: Store, heads: Sequence[TaskRow]) -> list[str]:
+    """Return the id of the agent that a gateway gave each of some tasks to; empty: to none."""
+    places = [(head.number, 0) for head in heads]
+    logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
+    # A file is read without waiting.
+    await asyncio.sleep(0)
+    return [agent_in(log) for log in logs]
 
 
 async def openings_of(store: Store, heads: Sequence[TaskRow]) -> list[bytes]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from dragoman.model.task import TaskState
 from dragoman.server.operator.shapes import TaskItem, TopItem, TopLists, TopQuery, instant
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
+from dragoman.server.operator.tasks.deliveries import without_deliveries
 from dragoman.server.operator.tasks.items import items_of, priced
 
 ENDPOINTS = OperatorRows()
@@ -49,8 +50,9 @@ async def _counted(ask: OperatorAsk, minutes: int) -> TopLists:
         heads = await ask.viewer.tasks(ask.store, limit=_AT_ONCE, status_since=since, after=after)
         if not heads:
             break
-        found += await priced(ask.site, heads, await items_of(ask.store, heads))
         after = heads[-1].standing.status_at, heads[-1].number
+        heads = await without_deliveries(ask.site, heads)
+        found += await priced(ask.site, heads, await items_of(ask.store, heads))
     return TopLists(
         since=instant(since),
         tasks=len(found),

@@ -1,18 +1,21 @@
-"""Tasks by words of their first message and of their error.
+"""Tasks by words of their first message and of their error, and by what a gateway gave away.
 
 An index has them once a worker with the duty came by; a search looks itself at what is not in it
 yet. A word is a run of letters and digits in small letters, in scripts without spaces a single
-character. A search finds a task if each of its words begins one of the task's.
+character. A search finds a task if each of its words begins one of the task's. Beside the words,
+the index has marks of the agents that a gateway gave a task to and of its tasks there.
 """
 
 import asyncio
 import functools
+import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from dragoman.model.events import Forwarded
 from dragoman.server.operator.tasks.budget import ReadBudget
 from dragoman.server.operator.tasks.items import WITH_REASON, TaskTexts, openings_of, texts_of
 from dragoman.stores.interface import LATEST, Store, Survey, TaskRow, TaskWords
@@ -27,6 +30,10 @@ _LENGTH = 40
 _ADDED = 200
 _READ = 5000
 _READ_AT_ONCE = 250
+# How marks begin. Words are letters and digits: no text has a mark.
+_AGENT, _TASK = "→", "↳"
+# Events of a gateway's task, without artifacts, that are looked at for whom it was given to.
+_GIVEN = 1000
 
 
 @functools.cache
@@ -41,14 +48,46 @@ def words_of(text: str) -> list[str]:
     return list(dict.fromkeys(word[:_LENGTH] for word in _word().findall(small)))[:_WORDS]
 
 
-def has_words(texts: TaskTexts, words: Sequence[str]) -> bool:
-    """Tell whether each word begins a word of a task's texts."""
-    there = _words(texts)
+def agent_mark(agent: str) -> str:
+    """Return the mark of tasks that a gateway gave to an agent, by its id."""
+    return _mark(_AGENT, agent)
+
+
+def task_mark(task_id: str) -> str:
+    """Return the mark of the task for which a gateway had an agent begin one of this id."""
+    return _mark(_TASK, task_id)
+
+
+def _mark(kind: str, id: str) -> str:
+    # All are of one length: none begins another one.
+    return kind + hashlib.blake2b(id.encode(), digest_size=8).hexdigest()
+
+
+async def _all_words(store: Store, heads: Sequence[TaskRow]) -> list[frozenset[str]]:
+    """Return the words and the marks of tasks."""
+    found: list[frozenset[str]] = []
+    for head, texts in zip(heads, await texts_of(store, heads), strict=True):
+        marks = await _marks(store, head, texts) if texts.to else []
+        found.append(frozenset([*words_of(texts.said), *words_of(texts.error), *marks]))
+    return found
+
+
+async def _marks(store: Store, head: TaskRow, texts: TaskTexts) -> list[str]:
+    marks = {agent_mark(texts.to): None}
+    for recorded in await store.read(head.number, after=0, limit=_GIVEN, artifacts=False):
+        # Judged by its bytes: the others are not decoded.
+        if recorded.body.startswith(b'{"forwarded"') and isinstance(
+            event := recorded.event, Forwarded
+        ):
+            marks[agent_mark(event.agent)] = None
+            if event.task_id:
+                marks[task_mark(event.task_id)] = None
+    return list(marks)
+
+
+def _has_words(there: frozenset[str], words: Sequence[str]) -> bool:
+    """Tell whether each of the words begins one of a task's."""
     return all(any(one.startswith(word) for one in there) for word in words)
-
-
-def _words(texts: TaskTexts) -> frozenset[str]:
-    return frozenset([*words_of(texts.said), *words_of(texts.error)])
 
 
 async def index_some(store: Store) -> bool:
@@ -56,11 +95,11 @@ async def index_some(store: Store) -> bool:
     heads = await store.unindexed(_ADDED)
     if not heads:
         return False
-    texts = await texts_of(store, heads)
+    words = await _all_words(store, heads)
     await store.index_words(
         [
-            TaskWords(head.number, _words(one), head.standing.state.is_terminal)
-            for head, one in zip(heads, texts, strict=True)
+            TaskWords(head.number, one, head.standing.state.is_terminal)
+            for head, one in zip(heads, words, strict=True)
         ]
     )
     return len(heads) >= _ADDED
@@ -69,9 +108,9 @@ async def index_some(store: Store) -> bool:
 async def search(
     store: Store, survey: Survey, words: Sequence[str]
 ) -> tuple[list[TaskRow], int, bool]:
-    """Return tasks with all words, the highest number first and at most `survey.limit`; below which
-    number the search goes on, 0 for nowhere; and whether tasks were left out that are not indexed.
-    """
+    """Return tasks with all words and marks, the highest number first and at most `survey.limit`;
+    below which number the search goes on, 0 for nowhere; and whether tasks were left out that are
+    not indexed."""
     budget = ReadBudget()
     below = LATEST if survey.after is None else survey.after[1]
     # Before the index is asked: what is added to it meanwhile is found in both.
@@ -105,18 +144,19 @@ async def search(
 async def _those_with(
     store: Store, heads: Sequence[TaskRow], words: Sequence[str]
 ) -> list[TaskRow]:
-    """Return those tasks that have all words. Most others are told by the bytes of their first
-    event, which are not decoded."""
-    openings = await openings_of(store, heads)
+    """Return those tasks that have all words and marks. Most others are told by the bytes of their
+    first event, which are not decoded."""
+    said = [word for word in words if not word.startswith((_AGENT, _TASK))]
+    openings = await openings_of(store, heads) if said else [b""] * len(heads)
     chosen = [
         head
         for head, body in zip(heads, openings, strict=True)
-        if head.standing.state in WITH_REASON or _may_have(body, words)
+        if head.standing.state in WITH_REASON or _may_have(body, said)
     ]
-    texts = await texts_of(store, chosen)
+    there = await _all_words(store, chosen)
     # A file is read without waiting.
     await asyncio.sleep(0)
-    return [head for head, one in zip(chosen, texts, strict=True) if has_words(one, words)]
+    return [head for head, one in zip(chosen, there, strict=True) if _has_words(one, words)]
 
 
 def _may_have(body: bytes, words: Sequence[str]) -> bool:
