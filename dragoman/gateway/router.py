@@ -95,13 +95,7 @@ class Router:
         `AgentOffline`, `TrustTooLow` or `InsufficientCredits`."""
         if wanted.agent:
             return self._named(wanted, requester)
-        request = RoutingRequest(
-            skill=wanted.skill,
-            text=operation.message.text,
-            min_trust=wanted.min_trust,
-            max_price=wanted.max_price,
-            policy=wanted.policy or self._settings.gateway.routing,
-        )
+        request = self._request(operation, wanted)
         agents = self._shortlisted(operation, wanted, requester)
         choice = self._choice(request, agents, requester)
         found = [agent for id in choice.order if (agent := self.get(id)) is not None]
@@ -139,6 +133,15 @@ class Router:
         if wait > 0:
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return ChosenAgent([agent], choice.why, choice.skill)
+
+    def _request(self, operation: SendMessage, options: RoutingOptions) -> RoutingRequest:
+        return RoutingRequest(
+            skill=options.skill,
+            text=operation.message.text,
+            min_trust=options.min_trust,
+            max_price=options.max_price,
+            policy=options.policy or self._settings.gateway.routing,
+        )
 
     def _choice(
         self, request: RoutingRequest, agents: Sequence[Registered], requester: Principal
@@ -180,13 +183,7 @@ class Router:
         ]
         if not agents:
             return []
-        request = RoutingRequest(
-            skill=options.skill,
-            text=operation.message.text,
-            min_trust=options.min_trust,
-            max_price=options.max_price,
-            policy=options.policy or self._settings.gateway.routing,
-        )
+        request = self._request(operation, options)
         candidates = [self._candidate(agent, options.skill, requester) for agent in agents]
         try:
             return routing.choose(request, candidates, memory=self._memory).order

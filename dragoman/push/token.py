@@ -11,10 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from joserfc import jwt
-from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, KeySet
-
-from dragoman.errors import ConfigError
 
 ALGORITHM = "ES256"
 # As long as a receiver accepts the time of the post itself.
@@ -56,20 +53,6 @@ def key_from(store_secret: bytes) -> ECKey:
     seed = hmac.digest(store_secret, b"push token", "sha512")
     # Twice as many bits as needed, so that no key is noticeably likelier than another.
     number = int.from_bytes(seed) % _KEYS + 1
-    return _with_key_id(ECKey.import_key(ec.derive_private_key(number, ec.SECP256R1())))
-
-
-def decode_key(pem: bytes) -> ECKey:
-    """Return a private key of a PEM file; raises `ConfigError`."""
-    try:
-        key = ECKey.import_key(pem)
-    except (ValueError, TypeError, JoseError):
-        raise ConfigError("push key: must be a private key on P-256, as PEM") from None
-    if not key.is_private or key.curve_name != "P-256":
-        raise ConfigError("push key: must be a private key on P-256, as PEM")
-    return _with_key_id(key)
-
-
-def _with_key_id(key: ECKey) -> ECKey:
+    key = ECKey.import_key(ec.derive_private_key(number, ec.SECP256R1()))
     values = key.as_dict(private=True, kid=key.thumbprint(), use="sig", alg=ALGORITHM)
     return ECKey.import_key(values)

@@ -1,16 +1,13 @@
 """The token beside the signature, read back by the library that receivers use."""
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from dragoman.errors import ConfigError
 from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.push.request import JWT_HEADER, headers
-from dragoman.push.token import Tokens, decode_key, key_from
+from dragoman.push.token import Tokens, key_from
 
 ISSUER = "https://agents.example.com"
 URL = "https://user:pw@hooks.example.com:8443/a2a?key=SECRET"
@@ -60,27 +57,6 @@ def test_a_key_can_be_exchanged_while_tokens_of_the_one_before_are_read() -> Non
         jwt.decode(text, published(after), ["ES256"])
     with pytest.raises(JoseError):
         jwt.decode(after.token(id="m", url=URL, task_id="t", now=1), published(before), ["ES256"])
-
-
-def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def test_a_key_may_come_from_a_file() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    tokens = Tokens(ISSUER, [decode_key(pem(key))])
-    jwt.decode(tokens.token(id="m", url=URL, task_id="t", now=1), published(tokens), ["ES256"])
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    others = [b"no key", public, pem(ec.generate_private_key(ec.SECP384R1()))]
-    for wrong in [*others, pem(rsa.generate_private_key(65537, 2048))]:
-        with pytest.raises(ConfigError):
-            decode_key(wrong)
 
 
 @pytest.mark.parametrize("credentials", ["", "mine"])

@@ -35,8 +35,6 @@ _USED = (
     *("tasks", "scopes", "keys", "orders", "agents", "agents_removed", "agent_keys"),
     *("workflows", "triggers", "rollouts"),
 )
-
-
 # Tables whose rows the database numbers.
 _NUMBERED = (
     *("scopes", "pushes", "notes", "accounts", "agent_keys", "workflows", "triggers", "rollouts"),

@@ -336,6 +336,11 @@ def _names_several(url: str) -> bool:
     return "," in hosts and "target_session_attrs=" not in parts.query
 
 
+def state_of(error: ServerError) -> str:
+    """Return the SQLSTATE of an error."""
+    return str(getattr(error, "sqlstate", "") or "")
+
+
 def plain(error: BaseException) -> str:
     """Return what an error says in one line, without the address's password."""
     text = str(error).splitlines()

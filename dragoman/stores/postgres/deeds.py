@@ -5,7 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from dragoman.errors import StoreConflict, StoreUnavailable
-from dragoman.stores.postgres.connections import Connection, DatabaseConnections, ServerError, plain
+from dragoman.stores.postgres.connections import (
+    Connection,
+    DatabaseConnections,
+    ServerError,
+    plain,
+    state_of,
+)
 
 T = TypeVar("T")
 Deed = Callable[[Connection], Awaitable[T]]
@@ -24,11 +30,6 @@ _BETWEEN_TRIES = 0.02
 def storable(text: str) -> str:
     """Return a text as the server takes it: its texts have no NUL, and those of callers may."""
     return text.replace("\0", "\ufffd") if "\0" in text else text
-
-
-def state_of(error: ServerError) -> str:
-    """Return the SQLSTATE of an error."""
-    return str(getattr(error, "sqlstate", "") or "")
 
 
 async def do(connections: DatabaseConnections, deed: Deed[T], *, is_repeatable: bool = False) -> T:

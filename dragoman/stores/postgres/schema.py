@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from dragoman.errors import ConfigError
 from dragoman.stores import named_sql
-from dragoman.stores.postgres.connections import Connection, ServerError, plain
+from dragoman.stores.postgres.connections import Connection, ServerError, plain, state_of
 
 _PACKAGE = "dragoman.stores.postgres"
 # The second half of the advisory lock of migrations; workers have positive numbers.
@@ -119,7 +119,7 @@ async def _run(connection: Connection, script: str) -> None:
     try:
         await connection.execute(script)
     except ServerError as error:
-        code = getattr(error, "sqlstate", "")
+        code = state_of(error)
         if code in _TAKEN:
             raise ConfigError(
                 f"store: another program uses this database ({plain(error)}); give Dragoman a "

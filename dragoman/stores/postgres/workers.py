@@ -30,8 +30,8 @@ from dragoman.stores.postgres.connections import (
     NoConnection,
     ServerError,
     plain,
+    state_of,
 )
-from dragoman.stores.postgres.deeds import state_of
 from dragoman.stores.postgres.schema import latest
 
 logger = logging.getLogger("dragoman")

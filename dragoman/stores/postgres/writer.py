@@ -24,6 +24,7 @@ from dragoman.stores.postgres.connections import (
     DatabaseConnections,
     ServerError,
     plain,
+    state_of,
 )
 from dragoman.stores.postgres.groups import (
     CannotSeal,
@@ -49,8 +50,15 @@ _BETWEEN_TRIES = 0.2
 PATIENCE = 5.0
 
 _Item = tuple[Write, Done]
-# Raised by our own functions: their transaction is rolled back, and nothing is in doubt.
-REFUSED, GONE, ROTATED, POOR = "DR001", "DR002", "DR003", "DR004"
+
+
+class _Raised:
+    """What our own functions raise: their transaction is rolled back, and nothing is in doubt."""
+
+    REFUSED = "DR001"
+    GONE = "DR002"
+    ROTATED = "DR003"
+    POOR = "DR004"
 
 
 class WorkerIdentity(Protocol):
@@ -276,7 +284,7 @@ class Writer:
                     # Which is an answer.
                     self._away_since = 0.0
                     raise refusal from None
-                if getattr(error, "sqlstate", "") == ROTATED:
+                if state_of(error) == _Raised.ROTATED:
                     given = arguments(writes, numbers, scopes, self._seals, effects)
                     continue
                 if not is_sent:
@@ -293,15 +301,15 @@ class Writer:
     async def _refusal(self, worker: int, error: ServerError) -> StoreRefused | None:
         """Return what an error means that the server answered a worker with; None: the group is in
         doubt, or is to be submitted again."""
-        match getattr(error, "sqlstate", ""):
-            case "DR001":
+        match state_of(error):
+            case _Raised.REFUSED:
                 return GroupRefused(set(msgspec.json.decode(_detail(error) or "[]")))
-            case "DR004":
+            case _Raised.POOR:
                 return PoorPayers(msgspec.json.decode(_detail(error) or "[]"))
-            case "DR002":
+            case _Raised.GONE:
                 await self._worker.rejoin(worker)
                 return StoreConflict("this worker was taken for dead")
-            case "DR003":
+            case _Raised.ROTATED:
                 await self._rotated()
                 return None
             case "40P01" | "40001" | "55P03":

@@ -11,8 +11,13 @@ import msgspec
 
 from dragoman.stores.interface.ledger import FEES, ISSUED, SOLD, USER, Leg, PostedTransfer, Transfer
 from dragoman.stores.postgres.chores import Chore
-from dragoman.stores.postgres.connections import Connection, DatabaseConnections, ServerError
-from dragoman.stores.postgres.deeds import LOCKED, do, state_of
+from dragoman.stores.postgres.connections import (
+    Connection,
+    DatabaseConnections,
+    ServerError,
+    state_of,
+)
+from dragoman.stores.postgres.deeds import LOCKED, do
 from dragoman.stores.postgres.ledger.book import AccountKey, Book, ChainEnd, LedgerAccount, Unsealed
 from dragoman.stores.postgres.ledger.rows import LEDGER
 
