@@ -11,7 +11,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -19,6 +19,7 @@ from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.answer import Answer, is_empty, task_of
 from dragoman.client.remote import Idle
 from dragoman.client.second_tries import LONGEST_WAIT, TRIES, asked_wait
+from dragoman.client.streams.breaks import Breaks, is_wrong
 from dragoman.client.streams.life_signs import (
     LifeSigns,
     NoSignOfLife,
@@ -54,10 +55,6 @@ Until = Literal["rest", "terminal"]
 
 # Seconds that a task under way may be out of reach before we say so.
 PATIENCE = 60.0
-# A stream that was open for so many seconds worked.
-LASTING = 5.0
-# So many that broke sooner, one after another, are taken up at once; later ones after a pause.
-BREAKS = 20
 POLL_EVERY, POLL_GROWTH, POLL_AT_MOST = 2.0, 1.5, 15.0
 # In place of a stream.
 POLL_SOON = 0.25
@@ -112,6 +109,9 @@ class Stream:
         follows the same task with several streams."""
         self._connection = connection
         self._operation = operation
+        # The task that was asked for.
+        is_subscription = isinstance(operation, ops.SubscribeToTask)
+        self._subscribed = operation.task_id if is_subscription else ""
         self._until = until
         self._polling = polling or Polling()
         self._patience = patience
@@ -243,27 +243,16 @@ class Stream:
 
     async def _streamed(self) -> AsyncGenerator[Shown]:
         """Follow by streams; returns before the end when the peer turns out to have none."""
-        operation: ops.Operation = self._operation
-        after = self._cursor
-        if self._replay_filter.task_id:
-            if not self._connection.has_positions and self._connection.version != "1.0":
-                return
-            operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
-        elif self._is_interrupted and isinstance(operation, ops.SendMessage):
-            lost = DeliveryUnknown("The wait for the agent's answer was given up")
-            found = await self._before_the_task(operation, lost, 1)
-            if found is None:
-                return
-            operation, after = found
+        begun = await self._first_request()
+        if begun is None:
+            return
+        operation, after = begun
         watch = self._watch
-        # Since something was shown: failures, and streams that just ended. In all: breaks in a row.
-        tries = ends = breaks = 0
-        broken_at = time.monotonic()
+        breaks = Breaks(self._patience)
         while True:
             problem: A2AError | None = None
             opened_at = time.monotonic()
             is_alive = False
-            rested: Task | None = None
             following = self._connection.follow(
                 operation, after, watch.note_sign, self.idle, self.leniencies.add
             )
@@ -281,7 +270,7 @@ class Stream:
                         is_new = False
                         async with contextlib.aclosing(unseen) as events:
                             async for event in events:
-                                tries = ends = 0
+                                breaks.note_shown()
                                 is_new = True
                                 yield event
                         if not is_new and is_alive and self.idle is not None:
@@ -289,95 +278,105 @@ class Stream:
                         is_alive = True
                         if self._is_done or self._is_lagging:
                             return
-            except _NO_STREAM as error:
-                if not self._replay_filter.task_id and operation is self._operation:
-                    # A message that was refused did nothing, and goes another way; a task that
-                    # ended is read.
+            except (*_NO_STREAM, *_BREAKS, TaskNotFound) as error:
+                problem = self._problem_of(error, operation)
+                if problem is None:
                     return
-                problem = error
-            except TaskNotFound:
-                if isinstance(operation, ops.SubscribeToTask):
-                    # Some know tasks that have ended only by `GetTask`: that tells whether this
-                    # one is lost.
-                    return
-                raise
-            except NoSignOfLife:
-                raise
-            except _TaskRests as error:
-                problem, rested = error, error.task
-            except StreamStalled as error:
-                is_sent = not self._is_begun()
-                # Whether it has the message only its answer would have told.
-                problem = DeliveryUnknown(error.public) if is_sent else error
-            except _BREAKS as error:
-                problem = error
-            if rested is not None:
-                for event in self._deliver(self._replay_filter.missing(rested)):
-                    tries = 0
+            if isinstance(problem, _TaskRests):
+                for event in self._caught_up(problem.task):
+                    breaks.tries = 0
                     yield event
-                self._note_status(rested.status)
                 if self._is_done:
                     return
-            if is_alive and time.monotonic() - opened_at > LASTING:
-                # It worked for a while: this is not the failure from before.
-                tries = breaks = 0
-            tries += 1
-            breaks += 1
-            if tries == 1:
-                broken_at = time.monotonic()
+            breaks.note(time.monotonic() - opened_at if is_alive else 0.0)
             if not self._replay_filter.task_id:
-                found = await self._before_the_task(operation, problem, tries)
+                found = await self._before_the_task(operation, problem, breaks.tries)
                 if found is None:
                     return
                 operation, after = found
                 continue
             # The stream broke off, or ended before its task did.
-            is_late = time.monotonic() - broken_at > self._patience
-            is_wrong = problem is not None and not _is_outage(problem)
             # An agent that does not stream, or not any more, still answers reads of the task.
             is_refused = isinstance(problem, _NO_STREAM)
-            # One that is wrong again and again might show something each time, and never end.
-            is_hopeless = is_late or (is_wrong and (tries > TRIES or breaks > BREAKS))
-            if problem is not None and is_hopeless and not is_refused:
+            if problem is not None and breaks.is_hopeless(problem) and not is_refused:
                 raise problem
             if problem is None and self._is_waiting():
                 # Ended by the peer and not cut: waiting is its answer.
                 self._is_done = True
                 return
-            ends = ends + 1 if problem is None else 0
-            if ends > TRIES:
-                # It ends its streams while the task goes on.
+            if breaks.ends_too_often(problem):
                 return
-            if not self._connection.has_positions and (
-                is_refused or self._connection.version != "1.0"
-            ):
-                # It has ended, or its stream would begin without the Task. And a widespread server
-                # of 0.3 adds every chunk to its task once more for each who subscribes again.
+            if not self._has_resumable_streams(is_refused=is_refused):
                 return
-            if tries > 1 or breaks > BREAKS:
-                await self._connection.pause(max(1, tries - 1), problem or Unreachable())
+            if breaks.needs_pause:
+                await self._connection.pause(max(1, breaks.tries - 1), problem or Unreachable())
             operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
             after = self._cursor if self._connection.has_positions and not is_refused else None
-            if after is None and (problem is None or is_wrong or tries > 1):
+            if after is None and (problem is None or is_wrong(problem) or breaks.tries > 1):
                 # The task may have come to rest meanwhile.
                 try:
                     task = await self._read_task()
                 except NoSignOfLife:
                     raise
                 except _BREAKS as error:
-                    if time.monotonic() - broken_at > self._patience:
+                    if breaks.is_late:
                         raise
-                    await self._connection.pause(tries, error)
+                    await self._connection.pause(breaks.tries, error)
                     continue
-                for event in self._deliver(self._replay_filter.missing(task)):
-                    tries = 0
+                for event in self._caught_up(task):
+                    breaks.tries = 0
                     yield event
-                self._note_status(task.status)
                 if self._is_done:
                     return
-                if tries > 1 and not isinstance(problem, Unreachable):
+                if breaks.tries > 1 and not isinstance(problem, Unreachable):
                     # It ends its streams, or refuses them, while the task goes on.
                     return
+
+    async def _first_request(self) -> tuple[ops.Operation, int | None] | None:
+        """Return the operation that opens the first stream and its position; None: the peer cannot
+        show what is missing by a stream."""
+        if self._replay_filter.task_id:
+            if not self._has_resumable_streams():
+                return None
+            task_id = TaskId(self._replay_filter.task_id)
+            return ops.SubscribeToTask(task_id=task_id), self._cursor
+        if self._is_interrupted and isinstance(self._operation, ops.SendMessage):
+            lost = DeliveryUnknown("The wait for the agent's answer was given up")
+            return await self._before_the_task(self._operation, lost, 1)
+        return self._operation, self._cursor
+
+    def _has_resumable_streams(self, *, is_refused: bool = False) -> bool:
+        """Whether a further stream shows all that happens from here on. One without positions
+        begins with the Task, since 1.0. A widespread server of 0.3 adds every chunk to its task
+        once more for each who subscribes again."""
+        has_task = self._connection.version == "1.0" and not is_refused
+        return self._connection.has_positions or has_task
+
+    def _problem_of(self, error: A2AError, operation: ops.Operation) -> A2AError | None:
+        """Return what is wrong after a stream broke with an error; None: the task goes on without
+        streams. Raises what is the end."""
+        match error:
+            case UnsupportedOperation() | MethodNotFound():
+                # A message that was refused did nothing, and goes another way; a task that ended
+                # is read.
+                is_unsent = not self._replay_filter.task_id and operation is self._operation
+                return None if is_unsent else error
+            case TaskNotFound() if isinstance(operation, ops.SubscribeToTask):
+                # Some know tasks that have ended only by `GetTask`: that tells whether this one is
+                # lost.
+                return None
+            case TaskNotFound() | NoSignOfLife():
+                raise error
+            case StreamStalled() if not isinstance(error, _TaskRests) and not self._is_begun():
+                # Whether it has the message only its answer would have told.
+                return DeliveryUnknown(error.public)
+            case _:
+                return error
+
+    def _caught_up(self, task: Task) -> Iterator[Shown]:
+        """Give what a task that was read has and was not shown."""
+        yield from self._deliver(self._replay_filter.missing(task))
+        self._note_status(task.status)
 
     async def _before_the_task(
         self, operation: ops.Operation, problem: A2AError | None, tries: int
@@ -532,9 +531,7 @@ class Stream:
                 case _:
                     continue
             self._replay_filter.apply(event)
-            if isinstance(event, Task):
-                self._note_status(event.status)
-            elif isinstance(event, StatusUpdate):
+            if isinstance(event, Task | StatusUpdate):
                 self._note_status(event.status)
             yield event
 
@@ -554,10 +551,7 @@ class Stream:
         task = self._replay_filter.task_id
         if task and task_id and task_id != task:
             raise InvalidAgentResponse("an event of another task came in this one's stream")
-        subscribed = (
-            self._operation.task_id if isinstance(self._operation, ops.SubscribeToTask) else ""
-        )
-        if subscribed and task_id and task_id != subscribed:
+        if self._subscribed and task_id and task_id != self._subscribed:
             raise InvalidAgentResponse("the stream is of another task than was asked for")
 
     def _is_continuation(self) -> bool:
@@ -660,9 +654,8 @@ class Stream:
             if not is_first:
                 # It had its time to take the message: if it still waits, that is its answer.
                 self._waited_as = None
-            for event in self._deliver(self._replay_filter.missing(task)):
+            for event in self._caught_up(task):
                 yield event
-            self._note_status(task.status)
             if not is_first and self._polling.interval is None:
                 longest = min(POLL_AT_MOST, self._silence.ask_after)
                 interval = min(interval * POLL_GROWTH, max(longest, interval))
@@ -706,28 +699,13 @@ class Stream:
 
     def _task_id(self) -> str:
         """Return the task's id as far as anybody knows it."""
-        subscribed = (
-            self._operation.task_id if isinstance(self._operation, ops.SubscribeToTask) else ""
-        )
-        return self._replay_filter.task_id or subscribed or self._found_task_id
+        return self._replay_filter.task_id or self._subscribed or self._found_task_id
 
 
 def _at_once(operation: ops.SendMessage) -> ops.SendMessage:
     """Return a send that does not wait, whatever it was."""
-    return ops.SendMessage(
-        message=operation.message,
-        accepted_output_modes=operation.accepted_output_modes,
-        history=operation.history,
-        wait=False,
-        push=operation.push,
-        metadata=operation.metadata,
-        tenant=operation.tenant,
-    )
-
-
-def _is_outage(error: A2AError) -> bool:
-    """Say whether the peer is away, and not wrong."""
-    return isinstance(error, Unreachable | Overloaded | TimedOut)
+    fields: dict[str, Any] = msgspec.structs.asdict(operation) | {"wait": False}
+    return ops.SendMessage(**fields)
 
 
 def _spread(interval: float, failures: int) -> float:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from dragoman.client.agent_connection import AgentConnection
+from dragoman.client.streams import breaks
 from dragoman.client.streams import stream as module
 from dragoman.errors import (
     InvalidAgentResponse,
@@ -114,7 +115,8 @@ async def test_a_stream_that_was_quiet_for_long_is_taken_up_when_it_breaks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for one in (module, breaks):
+        monkeypatch.setattr(one, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def quiet(asked: Asked) -> Said:
         now[0] += 10 * module.PATIENCE
@@ -135,7 +137,8 @@ async def test_a_peer_that_is_gone_for_longer_than_our_patience_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for one in (module, breaks):
+        monkeypatch.setattr(one, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def gone(asked: Asked) -> Said:
         now[0] += module.PATIENCE / 3
