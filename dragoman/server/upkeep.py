@@ -182,6 +182,11 @@ class Upkeep:
                 # A process that is alone is asked by no other.
                 is_asked = not store.knows_all and await drained.has(str(store.worker))
             except StoreUnavailable:
+                # It says so itself.
+                continue
+            except Exception:
+                # Whatever it was: an operator may still ask.
+                logger.exception("whether this process is drained could not be read; trying again")
                 continue
             if is_asked and self._site.end_process is not None:
                 logger.info("an operator drains this process")

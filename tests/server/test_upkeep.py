@@ -58,6 +58,18 @@ async def test_a_chore_that_failed_is_done_again(
         assert begun and begun <= _chores()
 
 
+async def test_a_look_for_drains_that_failed_is_done_again(
+    monkeypatch: pytest.MonkeyPatch, agent: Agent
+) -> None:
+    monkeypatch.setattr(upkeep, "DRAIN_LOOK_EVERY", 0.01)
+    store = MemoryStore()
+    # A process that is alone does not look.
+    monkeypatch.setattr(store, "knows_all", False)
+    fault = Fault(monkeypatch, store, "known")
+    async with App(agent, store=store).running():
+        await within(fault.is_called_again.wait())
+
+
 @pytest.mark.parametrize("is_busy", [False, True])
 async def test_words_are_indexed_more_slowly_beside_other_work(
     monkeypatch: pytest.MonkeyPatch, agent: Agent, is_busy: bool
