@@ -13,7 +13,6 @@ from dragoman.errors import (
     A2AError,
     InvalidParams,
     MethodNotFound,
-    Overloaded,
     PermissionDenied,
     RateLimited,
     StoreUnavailable,
@@ -38,13 +37,13 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registry.search import may_see
 from dragoman.gateway.rollouts import endpoints as rollouts
 from dragoman.gateway.triggers import endpoints as triggers
-from dragoman.http.incidents import incident
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import BY_REQUEST, Access, Routes
 from dragoman.security.audit.log import DENIED
 from dragoman.security.keys.key_scopes import allows
 from dragoman.server.endpoint_paths import FoundEndpoint, MethodNotAllowed, checked, read_query
+from dragoman.server.endpoints.responder import public_error
 from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
@@ -122,23 +121,13 @@ class Api:
         request.watched.binding = "api"
         try:
             await self._answer(request)
-        except asyncio.CancelledError:
-            if not self._streams.is_stopping or request.is_answered:
-                raise
-            # The server is stopping and cancelled this request.
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
-            await self.refuse(request, Overloaded())
-        except (A2AError, ApiRefused) as error:
+        except ApiRefused as error:
             await self.refuse(request, error)
-        except StoreUnavailable as error:
+        except (Exception, asyncio.CancelledError) as error:
             if request.is_answered:
                 raise
-            await self.refuse(request, refused(error))
-        except Exception:
-            if request.is_answered:
-                raise
-            await self.refuse(request, incident())
+            meant = refused(error) if isinstance(error, StoreUnavailable) else error
+            await self.refuse(request, public_error(meant, self._streams))
 
     async def _answer(self, request: HttpRequest) -> None:
         found = self._table.find(request.verb, request.path)

@@ -86,18 +86,10 @@ class Responder:
         return reply
 
     def public_error(self, request: HttpRequest, error: BaseException) -> A2AError:
-        """Return what the caller is told of any error in hand; a cancellation that is not our own
-        way to end a request is raised."""
+        """As the function `public_error`; a denied permission is recorded."""
         if isinstance(error, PermissionDenied):
             self._note_denial(request, error)
-        if isinstance(error, A2AError):
-            return error
-        if not isinstance(error, asyncio.CancelledError):
-            return incident()
-        if not self._streams.is_stopping:
-            raise error
-        forgive_cancellation()
-        return Overloaded()
+        return public_error(error, self._streams)
 
     def _note_denial(self, request: HttpRequest, error: PermissionDenied) -> None:
         self._audit.record(
@@ -108,6 +100,19 @@ class Responder:
             reason=error.facts.get("scope", ""),
             address=request.address,
         )
+
+
+def public_error(error: BaseException, streams: OpenStreams) -> A2AError:
+    """Return what the caller is told of any error in hand; a cancellation that is not our own way
+    to end a request is raised."""
+    if isinstance(error, A2AError):
+        return error
+    if not isinstance(error, asyncio.CancelledError):
+        return incident()
+    if not streams.is_stopping:
+        raise error
+    forgive_cancellation()
+    return Overloaded()
 
 
 # What the head of an answer says: the media type, the version of the protocol, and whether the

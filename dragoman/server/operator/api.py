@@ -14,20 +14,19 @@ from dragoman.errors import (
     A2AError,
     InvalidParams,
     MethodNotFound,
-    Overloaded,
     PermissionDenied,
     RateLimited,
     StoreUnavailable,
     retry_after,
 )
 from dragoman.http.documents import document, scope_challenge
-from dragoman.http.incidents import incident
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import BY_REQUEST, Access, Routes
 from dragoman.model.identity import OPERATOR
 from dragoman.security.audit.log import DENIED
 from dragoman.security.keys.key_scopes import allows
 from dragoman.server.endpoint_paths import MethodNotAllowed, checked, read_query
+from dragoman.server.endpoints.responder import public_error
 from dragoman.server.openapi import ApiDescription, describe
 from dragoman.server.operator import (
     configuration,
@@ -117,23 +116,11 @@ class OperatorApi:
         request.watched.binding = "api"
         try:
             await self._answer(request)
-        except asyncio.CancelledError:
-            if not self._site.streams.is_stopping or request.is_answered:
-                raise
-            # The server is stopping and cancelled this request.
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
-            await _refuse(request, Overloaded())
-        except A2AError as error:
-            await _refuse(request, error)
-        except StoreUnavailable as error:
+        except (Exception, asyncio.CancelledError) as error:
             if request.is_answered:
                 raise
-            await _refuse(request, refused(error))
-        except Exception:
-            if request.is_answered:
-                raise
-            await _refuse(request, incident())
+            meant = refused(error) if isinstance(error, StoreUnavailable) else error
+            await _refuse(request, public_error(meant, self._site.streams))
 
     async def _answer(self, request: HttpRequest) -> None:
         found = TABLE.find(request.verb, request.path)
