@@ -116,6 +116,7 @@ class Upkeep:
                 # It says so itself.
                 continue
             except Exception:
+                # Whatever it was: readers of a task whose ring was lost depend on the next look.
                 logger.exception("tasks of other processes could not be looked at; trying again")
 
     def _heard(self, rung: Rung | None) -> None:

@@ -24,7 +24,7 @@ _VALUE = re.compile(r"\{(\w+)\}")
 _STREAM = "text/event-stream"
 
 
-class Operation(NamedTuple):
+class DocumentedRoute(NamedTuple):
     """One route of a document, as the page shows it."""
 
     name: str
@@ -47,7 +47,7 @@ class Operation(NamedTuple):
 async def show(visit: Visit) -> Answer:
     """Draw all routes, or one to try."""
     context = await _context(visit)
-    chosen: Operation | None = context["chosen"]
+    chosen: DocumentedRoute | None = context["chosen"]
     if chosen is not None:
         context["form"] = form_fields.fields(chosen.schema)
     return DrawnPage("docs.html", chosen.summary if chosen else "API", context)
@@ -56,7 +56,7 @@ async def show(visit: Visit) -> Answer:
 async def send(visit: Visit) -> Answer:
     """Ask what was filled in, with the visitor's own credential, and show the exchange."""
     context = await _context(visit)
-    chosen: Operation | None = context["chosen"]
+    chosen: DocumentedRoute | None = context["chosen"]
     if chosen is None:
         raise ApiFailed(404, "There is no such route.")
     own = {
@@ -80,7 +80,7 @@ async def _context(visit: Visit) -> dict[str, Any]:
         raise ApiFailed(404, "There is no such API.")
     document = (await visit.api.send("GET", _DOCUMENTS[api])).object
     operations = _operations(document)
-    groups: dict[str, list[Operation]] = {}
+    groups: dict[str, list[DocumentedRoute]] = {}
     counts = Counter(one.group for one in operations)
     # Those that are alone come together at the end.
     for one in sorted(operations, key=lambda one: counts[one.group] == 1):
@@ -101,7 +101,7 @@ async def _context(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _operations(document: dict[str, Any]) -> list[Operation]:
+def _operations(document: dict[str, Any]) -> list[DocumentedRoute]:
     components: Any = document.get("components", {})
     return [
         _operation(verb.upper(), path, cast("dict[str, Any]", found[verb]), components)
@@ -111,7 +111,7 @@ def _operations(document: dict[str, Any]) -> list[Operation]:
     ]
 
 
-def _operation(verb: str, path: str, said: dict[str, Any], components: Any) -> Operation:
+def _operation(verb: str, path: str, said: dict[str, Any], components: Any) -> DocumentedRoute:
     parameters = cast("list[dict[str, Any]]", said.get("parameters", []))
     content = cast("dict[str, Any]", said.get("requestBody", {}).get("content", {}))
     body = next((one.get("schema", {}) for one in content.values()), None)
@@ -121,7 +121,7 @@ def _operation(verb: str, path: str, said: dict[str, Any], components: Any) -> O
         properties[_BODY] = body
         required += [_BODY] if said["requestBody"].get("required") else []
     answers = cast("dict[str, dict[str, Any]]", said.get("responses", {}))
-    return Operation(
+    return DocumentedRoute(
         name=said["operationId"],
         verb=verb,
         path=path,
@@ -169,7 +169,7 @@ def _schema(answer: dict[str, Any]) -> Any:
     return next((one.get("schema") for one in content.values()), None)
 
 
-async def _exchange(visit: Visit, chosen: Operation, value: Any) -> dict[str, Any]:
+async def _exchange(visit: Visit, chosen: DocumentedRoute, value: Any) -> dict[str, Any]:
     """Ask, and return what went out and what came back. A stream is only told how to be read: it
     has no end."""
     given = cast("dict[str, Any]", value)

@@ -303,6 +303,7 @@ class AgentHealth:
             try:
                 await self._step()
             except Exception:
+                # Whatever it was: without the next step no agent is checked any more.
                 logger.exception("agents could not be checked; trying again")
                 await self._pause(self._clock.now() + TERM)
 
@@ -344,6 +345,7 @@ class AgentHealth:
         try:
             await checking
         except Exception:
+            # The next check is planned below, whatever this one met.
             logger.exception("%s could not be checked", agent.name)
         finally:
             del self._checks[agent.id]

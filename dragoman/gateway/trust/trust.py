@@ -133,6 +133,7 @@ class Trust:
                 # The next look finds the same orders.
                 logger.warning("trust: outcomes could not be recorded; trying again")
             except Exception:
+                # Whatever it was: scores depend on the next look.
                 logger.exception("trust: outcomes could not be recorded; trying again")
 
     async def digest(self) -> int:

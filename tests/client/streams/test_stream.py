@@ -10,6 +10,7 @@ from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.streams import breaks
 from dragoman.client.streams import stream as module
 from dragoman.errors import (
+    A2AError,
     InvalidAgentResponse,
     InvalidParams,
     Overloaded,
@@ -109,6 +110,26 @@ async def test_until_terminal_goes_through_a_question() -> None:
 
 
 # How long it goes on
+
+
+async def test_only_the_first_of_several_breaks_is_taken_up_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused: list[int] = []
+
+    async def pause(_: AgentConnection, tries: int, error: A2AError) -> None:
+        paused.append(tries)
+
+    monkeypatch.setattr(AgentConnection, "pause", pause)
+    stub = Stub(
+        answers(
+            lambda asked: stream(asked, (1, task()), is_cut=True),
+            *[lambda asked: Said(is_lost=True)] * 2,
+            lambda asked: stream(asked, (2, status(DONE))),
+        )
+    )
+    events = await shown(client(stub, card(positions=True)).stream("hi"))
+    assert states(events)[-1] is DONE and paused == [1, 2]
 
 
 async def test_a_stream_that_was_quiet_for_long_is_taken_up_when_it_breaks(
