@@ -255,18 +255,18 @@ class SendCost(NamedTuple):
 
     processor: float
     clock: float
-    count: int
+    sends: int
 
     @property
     def each(self) -> float:
         """Seconds of processor."""
-        return self.processor / self.count
+        return self.processor / self.sends
 
     def lost(self, each: float) -> float:
         """Return the part of a core that was not spent on sends, of which each takes so long by
         itself. Where the process has a core, it does as much fewer of them; where others have the
         core too, the part of what it got would be larger the less it got."""
-        return (self.processor - self.count * each) / self.clock
+        return (self.processor - self.sends * each) / self.clock
 
 
 async def send_cost(app: App, seconds: float) -> SendCost:
