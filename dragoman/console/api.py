@@ -262,4 +262,14 @@ def _checked(answer: RawAnswer) -> Any:
     error: Any = answer.object.get("error", answer.object)
     told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
     message = told.get("message") or told.get("detail") or "The server refused this."
+    if answer.status == 403 and (scope := _scope_missing(told)):
+        message = f"It takes the scope {scope}, which your credential does not have."
     raise ApiFailed(answer.status or 500, str(message))
+
+
+def _scope_missing(error: dict[str, Any]) -> str:
+    details: Any = error.get("details")
+    try:
+        return str(details[0]["metadata"]["scope"])
+    except (LookupError, TypeError):
+        return ""

@@ -49,6 +49,18 @@ _SAFE: Headers = [
 ]
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FORM_FIELDS = 1000
+# The ways of people and programs to prove who they are, as the form to sign in names them.
+_WAYS = {
+    "bearer": "tokens",
+    "apiKey": "API keys",
+    "jwt": "JWTs",
+    "oauth2": "JWTs of the issuer",
+    "oidc": "JWTs of the issuer",
+    "mtls": "client certificates",
+    "agentKey": "keys of agents",
+}
+# How a gateway proves to its own agents who it is: nobody has that to type in.
+_OWN_WAY = "gateway"
 _STORE_AWAY = "The store cannot be reached at the moment: try again soon."
 _MISSING = b"The console needs its extra: pip install 'dragoman[console]'\n"
 
@@ -312,7 +324,9 @@ class ConsolePart(AppPart):
         if self._site.gatekeeper is None:
             await self._redirect(request, "")
             return
-        ways = [way.name for way in self._site.authenticators]
+        names = [way.name for way in self._site.authenticators]
+        ways = [_WAYS[name] for name in _WAYS if name in names]
+        ways += [name for name in names if name not in _WAYS and name != _OWN_WAY]
         issuer = "" if self._issuer is None else self._issuer.name
         context = {
             "next": query.get("next", ""),

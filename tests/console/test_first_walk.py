@@ -62,6 +62,10 @@ async def test_a_new_user_finds_everything_without_a_document(
             await page.get_by_role("link", name="Tasks", exact=True).click()
             # Its own task and the one that it ordered: what the gateway delivers is there once.
             await expect(page.locator("tr[data-row]")).to_have_count(2)
+            await expect(page.locator("tr[data-row]", has_text="order")).to_have_count(1)
+            await page.get_by_role("link", name="Overview", exact=True).click()
+            await expect(page.locator("tr[data-row]")).to_have_count(2)
+            await page.get_by_role("link", name="Tasks", exact=True).click()
             delegated = page.locator("tr[data-row]", has_text="delegate")
             await delegated.get_by_role("link").first.click()
             await page.get_by_role("link", name="Tree", exact=True).click()

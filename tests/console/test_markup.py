@@ -220,6 +220,17 @@ def test_a_tree_that_is_cut_says_so_below_what_it_shows() -> None:
     assert "1,000" not in render("live/tree.html", {**context, "node": {**top, "isCut": False}})
 
 
+def test_a_tree_says_who_ordered_it_as_far_as_its_caller_claims() -> None:
+    node = {"id": "top", "agent": "clerk", "url": "", "seconds": 0, "cost": 0, "children": []}
+    context = {"node": node, "task": {"id": "top"}, "names": {}, "base": "/console"}
+    claims = {"gateways": ["g1", "g2"], "messageId": "<m>", "taskIds": ["t1"], "trace": "4bf9"}
+    shown = render("live/tree.html", {**context, "origin": claims})
+    assert "Its caller says" in shown and shown.index("g1") < shown.index("g2")
+    assert "t1" in shown and "4bf9" in shown and "&lt;m&gt;" in shown and "<m>" not in shown
+    assert "gave nothing to other agents" not in shown
+    assert "Its caller says" not in render("live/tree.html", context)
+
+
 def test_a_task_without_times_has_no_timeline() -> None:
     assert draw([], [], is_ended=True).is_empty
     assert draw([{"position": 1, "kind": "step"}], [], is_ended=False).is_empty

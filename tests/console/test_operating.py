@@ -355,6 +355,12 @@ async def test_a_question_that_an_agent_passes_on_is_asked_once() -> None:
 
         task = await sent("boss", "new")
         assert await asked() == [task]
+        # The page of the task that asks it first leads to its question too.
+        tasks = (await site.http.get("/api/v1/console/tasks?agent=clerk")).json()["items"]
+        view = (await site.http.get(f"/api/v1/console/tasks/{tasks[0]['id']}")).json()
+        (asks,) = view["requests"]
+        link = await site.http.get(f"/console/inbox/{asks['id']}")
+        assert link.status_code == 200 and "clerk asks" in link.text
         await sent("boss", "L", taskId=task)
         assert await asked() == [task]
         await sent("boss", "XL", taskId=task)

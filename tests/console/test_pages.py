@@ -172,6 +172,10 @@ async def test_everything_is_done_by_the_keyboard(browser: Browser, site: Site) 
         assert await focused(page) == f"task-{second}"
         await page.keyboard.press("j")
         assert await focused(page) == f"task-{first}"
+        # Which one is selected is in the address, for others and for a reload.
+        assert page.url.endswith(f"/console/tasks#task-{first}")
+        await page.reload()
+        await expect(page.locator(f"#task-{first}")).to_be_focused()
         await page.keyboard.press("x")
         await expect(page.locator("input:checked")).to_have_value(first)
         await page.keyboard.press("k")

@@ -6,11 +6,14 @@ from pathlib import Path
 import httpx
 import pytest
 from harness.commands import invoke
-from harness.serving import message
+from harness.serving import client, hosting, message
 from harness.waiting import eventually
 
 from dragoman import Agent
+from dragoman.config import load_settings
+from dragoman.console.part import ConsolePart
 from dragoman.errors import StoreUnavailable
+from dragoman.gateway.app import gateway_app
 from tests.console.sites import Visitor, console
 
 _ALICE = "alice-token-0123456789abc"
@@ -241,7 +244,9 @@ async def test_a_caller_sees_its_own_and_no_page_of_operators(tokens: str) -> No
         await visitor.sign_in("alice-token-0123456789abc")
         listed = (await visitor.get("/console/tasks")).text
         assert "alice-token" in listed and "operator-token" not in listed
-        assert (await visitor.get("/console/system")).status_code == 403
+        refused = await visitor.get("/console/system")
+        assert refused.status_code == 403
+        assert "the scope dragoman:operator, which your credential does not have" in refused.text
         assert (await visitor.get("/console")).headers["location"] == "/console/tasks"
 
 
@@ -348,3 +353,12 @@ async def test_no_address_makes_a_page_say_something() -> None:
         token = await visitor.token("/console/tasks")
         answer = await visitor.submit("/console/tasks", token=token)
         assert "0 canceled." in (await visitor.get(answer.headers["location"])).text
+
+
+async def test_the_form_to_sign_in_names_what_people_have(tokens: str, tmp_path: Path) -> None:
+    """Not by what a gateway proves to its own agents who it is."""
+    settings = load_settings({}, store=str(tmp_path / "tasks.db"), auth_tokens=tokens)
+    app = gateway_app(echo(), settings=settings, is_local=True, parts=[ConsolePart()])
+    async with hosting(app) as url, client(url) as http:
+        shown = (await Visitor(http).get("/console/login")).text
+        assert "This server takes tokens and keys of agents." in shown

@@ -11,8 +11,16 @@ function move(step) {
   const at = all.findIndex((row) => row.contains(document.activeElement));
   const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
   if (!next) return;
-  next.querySelector("a").focus();
+  const link = next.querySelector("a");
+  link.focus();
   next.scrollIntoView({ block: "nearest" });
+  // Which one is selected is in the address: a link to it leads there.
+  if (link.id) history.replaceState(null, "", `#${link.id}`);
+}
+
+function focusNamed() {
+  const link = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (link?.closest("[data-row]")) link.focus();
 }
 
 function changeView(step) {
@@ -62,4 +70,5 @@ function onKey(event) {
 
 export function startKeys() {
   document.addEventListener("keydown", onKey);
+  focusNamed();
 }

@@ -169,6 +169,12 @@ async def _named(
             if one.request_id == name:
                 yield head, one
                 return
+    # One that was passed on has another id above, or the page of its own task leads here.
+    for head in await waiting_tasks(store, viewer, **asked):
+        for one in await requests_in(store, head):
+            if one.request_id == name:
+                yield head, one
+                return
 
 
 async def take_answer(

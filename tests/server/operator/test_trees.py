@@ -1,10 +1,21 @@
 """The tree of a task, from whichever of its tasks one looks."""
 
+import time
 from typing import Any
 
+from harness.waiting import within
+from msgspec.structs import replace
+
 from dragoman import Agent, Client, Turn
+from dragoman.model.events import Delegated
+from dragoman.model.record import Recorded
+from dragoman.model.task import TaskState
+from dragoman.testing.promises.samples import creation, opening, submit
 from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF
 from tests.server.operator.operator_site import clerk, operator_site
+
+# Not so long ago that they would be forgotten.
+NOW = time.time_ns() // 1_000_000
 
 
 def names(node: dict[str, Any]) -> Any:
@@ -58,3 +69,19 @@ async def test_a_claim_to_be_below_a_task_is_not_believed() -> None:
         for token in (BOSS, ALICE):
             tree = await site.read(f"/tasks/{task}/tree", token)
             assert tree["top"]["id"] == task and "children" not in tree["top"]
+
+
+async def test_tasks_that_wait_for_each_other_in_a_circle_have_a_tree() -> None:
+    """Others choose the ids of their tasks and what they say of them."""
+    async with operator_site() as site:
+        for task, other in (("a", "b"), ("b", "a")):
+            begun = opening(task)
+            begun.history[0].reference_task_ids.append(other)
+            called = Delegated(0, 0, "x", "http://x", other)
+            made = creation(task, called, state=TaskState.COMPLETED, at=NOW)
+            events = [Recorded.of_event(1, begun), *made.events[1:]]
+            await submit(site.app.store, replace(made, events=events))
+        for task, other in (("a", "b"), ("b", "a")):
+            tree = await within(site.read(f"/tasks/{task}/tree"))
+            top = tree["top"]
+            assert top["id"] == other and [child["id"] for child in top["children"]] == [task]

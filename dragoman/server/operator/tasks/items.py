@@ -1,7 +1,7 @@
 """Tasks as lists show them: their rows, and the first words of their logs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -58,16 +58,21 @@ def opening_texts(log: Sequence[Recorded], error: str = "") -> TaskTexts:
 
 async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
     """Return the texts of tasks."""
-    found: list[TaskTexts] = []
+    return [texts async for _, texts, _ in read_openings(store, heads)]
+
+
+async def read_openings(
+    store: Store, heads: Sequence[TaskRow], events: int = FIRST_EVENTS
+) -> AsyncIterator[tuple[TaskRow, TaskTexts, list[Recorded]]]:
+    """Yield tasks with their texts, and the first events of their logs."""
     for begin in range(0, len(heads), _AT_ONCE):
         some = heads[begin : begin + _AT_ONCE]
         places = [(head.number, 0) for head in some]
-        logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
+        logs = await store.read_many(places, limit=events, size=FIRST_BYTES)
         for head, log in zip(some, logs, strict=True):
-            found.append(opening_texts(log, await _error(store, head)))
+            yield head, opening_texts(log, await _error(store, head)), log
         # A file is read without waiting.
         await asyncio.sleep(0)
-    return found
 
 
 async def agents_of(store: Store, heads: Sequence[TaskRow]) -> list[str]:

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.model.events import Forwarded
+from dragoman.model.record import Recorded
 from dragoman.server.operator.tasks.budget import ReadBudget
-from dragoman.server.operator.tasks.items import WITH_REASON, TaskTexts, openings_of, texts_of
+from dragoman.server.operator.tasks.items import WITH_REASON, openings_of, read_openings
 from dragoman.stores.interface import LATEST, Store, Survey, TaskRow, TaskWords
 
 # Han, kana and Hangul.
@@ -32,7 +33,9 @@ _READ = 5000
 _READ_AT_ONCE = 250
 # How marks begin. Words are letters and digits: no text has a mark.
 _AGENT, _TASK = "→", "↳"
-# Events of a gateway's task, without artifacts, that are looked at for whom it was given to.
+# First events of a task that are read: mostly all. Of a gateway's task so many are looked at for
+# whom it was given to, without artifacts.
+_FIRST = 12
 _GIVEN = 1000
 
 
@@ -66,23 +69,25 @@ def _mark(kind: str, id: str) -> str:
 async def _all_words(store: Store, heads: Sequence[TaskRow]) -> list[frozenset[str]]:
     """Return the words and the marks of tasks."""
     found: list[frozenset[str]] = []
-    for head, texts in zip(heads, await texts_of(store, heads), strict=True):
-        marks = await _marks(store, head, texts) if texts.to else []
+    async for head, texts, log in read_openings(store, heads, _FIRST):
+        marks = await _marks(store, head, log) if texts.to else []
         found.append(frozenset([*words_of(texts.said), *words_of(texts.error), *marks]))
     return found
 
 
-async def _marks(store: Store, head: TaskRow, texts: TaskTexts) -> list[str]:
-    marks = {agent_mark(texts.to): None}
-    for recorded in await store.read(head.number, after=0, limit=_GIVEN, artifacts=False):
+async def _marks(store: Store, head: TaskRow, log: list[Recorded]) -> list[str]:
+    """Return the marks of a gateway's task, of which the first events were read."""
+    if len(log) < head.standing.last_seq:
+        log = await store.read(head.number, after=0, limit=_GIVEN, artifacts=False)
+    marks: list[str] = []
+    for recorded in log:
         # Judged by its bytes: the others are not decoded.
         if recorded.body.startswith(b'{"forwarded"') and isinstance(
             event := recorded.event, Forwarded
         ):
-            marks[agent_mark(event.agent)] = None
-            if event.task_id:
-                marks[task_mark(event.task_id)] = None
-    return list(marks)
+            marks.append(agent_mark(event.agent))
+            marks += [task_mark(event.task_id)] if event.task_id else []
+    return marks
 
 
 def _has_words(there: frozenset[str], words: Sequence[str]) -> bool:
