@@ -37,6 +37,8 @@ if "CONFORMANCE_PUSH" in os.environ:
 agent = Agent(
     "Conformance agent",
     "Does what the prefix of a message id asks for.",
+    # The suite of 1.0 sends a type of its own and wants it refused.
+    input_modes=["text/*", "image/*", "application/json", "application/octet-stream"],
     streaming=switch("CONFORMANCE_STREAMING", "on"),
     extensions=[AgentExtension(uri=REQUIRED, required=True)] if REQUIRED else [],
     extended_skills=[
@@ -64,6 +66,17 @@ async def complete_at_once(turn: Turn) -> None:
 async def need_input(turn: Turn) -> Message | None:
     """Ask, then do what the answer's id says."""
     return await by_id(await turn.ask("More input is needed"), turn)
+
+
+async def need_authorization(turn: Turn) -> None:
+    """Ask for an authorization, then complete."""
+    await turn.authorize("An authorization is needed")
+
+
+async def complete_later(turn: Turn) -> None:
+    """Work for a while, then complete."""
+    await turn.say("Working")
+    await asyncio.sleep(STREAM_SECONDS)
 
 
 async def reject(turn: Turn) -> None:
@@ -118,7 +131,9 @@ async def otherwise(turn: Turn) -> None:
 
 BEHAVIOURS: dict[str, Behaviour] = {
     "tck-complete-task": complete,
+    "tck-delayed-complete": complete_later,
     "tck-input-required": need_input,
+    "tck-auth-required": need_authorization,
     "tck-artifact-text": artifact("Generated text content"),
     "tck-artifact-file-url": artifact(FILE_URL),
     "tck-artifact-file": artifact(FILE),

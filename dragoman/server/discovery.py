@@ -140,6 +140,10 @@ class Discovery:
         body = b"" if request.verb == "HEAD" else served.body
         await request.respond(served.status, headers, body)
 
+    def public_card(self, request: HttpRequest) -> AgentCard:
+        """Return the card that every caller may read."""
+        return mount_of(request).cards.card(self.base(request))
+
     async def extended_card(self, request: HttpRequest, dialect: Dialect) -> AgentCard:
         """Return the card with the skills that only some callers see, as far as this one does;
         raises what the dialect has for an agent without one."""

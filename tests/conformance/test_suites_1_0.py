@@ -63,6 +63,36 @@ async def test_a_media_type_that_the_card_does_not_name_is_refused(http: httpx.A
             assert refused.reason == "CONTENT_TYPE_NOT_SUPPORTED"
 
 
+async def test_the_agent_refuses_the_type_that_the_suite_has_made_up(
+    wire: Wire, place: str
+) -> None:
+    part = {"raw": "dGNr", "mediaType": "application/x-unsupported-tck-type"}
+    refused = await wire.send("tck-send-003", parts=[part])
+    if place == "server":
+        assert refused.reason == "CONTENT_TYPE_NOT_SUPPORTED"
+    else:
+        status = refused.task["status"]
+        assert status["state"] == "TASK_STATE_FAILED"
+        assert "media type" in status["message"]["parts"][0]["text"]
+
+
+async def test_a_send_waits_or_does_not(wire: Wire) -> None:
+    quickly = {"returnImmediately": True}
+    task = (await wire.send("tck-delayed-complete", configuration=quickly)).task
+    assert task["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+    (events,) = await canceled_when_seen([wire], "SubscribeToTask", "CancelTask", task["id"])
+    assert states(events)[-1] == "CANCELED"
+
+
+async def test_an_authorization_is_asked_for_by_a_task(wire: Wire) -> None:
+    task = (await wire.send("tck-auth-required")).task
+    assert task["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+    read = (await wire.ask("GetTask", {"id": task["id"]})).result
+    assert read["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+    done = (await wire.send("tck-complete-task", taskId=task["id"])).task
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 async def test_a_text_is_a_text_whatever_it_looks_like(wire: Wire) -> None:
     parts = [{"text": "tck-complete-task {'raw': b'x', 'media_type': 'application/x-none'}"}]
     assert "task" in (await wire.send("tck-complete-task", parts=parts)).result

@@ -69,6 +69,8 @@ class CheckedAgent:
         self.is_rpc = interface.protocol_binding.upper() == JSONRPC
         # Messages of gRPC have the shapes of their version, or cannot be read at all.
         self._is_json = interface.protocol_binding.upper() != GRPC
+        # gRPC 0.3 has one rpc, which gives the public card where there is no other.
+        self.has_one_card_rpc = not self._is_json and not self.is_new
         self._access = access
         self._text = text
         self._bodies: list[bytes] = []

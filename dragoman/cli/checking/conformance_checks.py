@@ -213,6 +213,8 @@ async def _pushes(subject: CheckedAgent) -> str:
 async def _extended(subject: CheckedAgent) -> str:
     operation = ops.GetExtendedCard()
     if not subject.card.capabilities.extended_agent_card:
+        if subject.has_one_card_rpc:
+            raise Skipped("0.3 has one rpc for both cards")
         kinds = (UnsupportedOperation, ExtendedCardNotConfigured)
         return await _undeclared(subject, operation, "extended cards", *kinds)
     try:

@@ -32,6 +32,8 @@ _UNITS = {b"H": 3_600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e
 _OF_GRPC = frozenset({b"te", b"host"})
 _MOST_DIGITS = 20
 _UNSAFE = re.compile(rb"[^\x20-\x24\x26-\x7e]")
+# Seconds that an rpc is not yet refused in, while its caller has said no more than its headers.
+_REFUSED_WITHIN = 0.1
 # How many of the largest requests may be on their way on one connection, and on all together.
 _LARGEST_AT_ONCE, _LARGEST_OF_ALL = 4, 16
 
@@ -177,10 +179,11 @@ class ServedRpc:
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._refusal: RpcFailure | None = None
         try:
             self._begin(block, find)
         except RpcFailure as failure:
-            self.fail(failure)
+            self._refuse(failure)
 
     def _begin(self, block: HeaderBlock, find: FindHandler) -> None:
         head = block.meaning
@@ -203,10 +206,19 @@ class ServedRpc:
             self._more = asyncio.Event()
             self._start()
 
+    def _refuse(self, failure: RpcFailure) -> None:
+        """Refuse the rpc by its headers, once more of it has come: with the status there before
+        it writes, grpcio's client tells its user of a write that failed, and not the status."""
+        self._refusal = failure
+        self._timer = self._loop.call_later(_REFUSED_WITHIN, self.fail, failure)
+
     # What the caller says
 
     def take(self, data: bytes) -> None:
         """Some of the request has come."""
+        if self._refusal is not None:
+            self.fail(self._refusal)
+            return
         body, connection = self._body, self._stream.connection
         if isinstance(body, bytearray):
             body += data
@@ -239,6 +251,9 @@ class ServedRpc:
 
     def end(self) -> None:
         """The caller has said all."""
+        if self._refusal is not None:
+            self.fail(self._refusal)
+            return
         length = self.head.length
         if length is not None and length != self._received:
             self._stream.abandon(PROTOCOL_ERROR)

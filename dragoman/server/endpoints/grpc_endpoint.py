@@ -9,7 +9,8 @@ from functools import partial
 import msgspec
 
 from dragoman.dialects import errors, negotiate
-from dragoman.errors import A2AError, Overloaded, Unauthenticated
+from dragoman.dialects.dialect import Dialect
+from dragoman.errors import A2AError, ExtendedCardNotConfigured, Overloaded, Unauthenticated
 from dragoman.http.grpc.exchange import RpcExchange, RpcStream
 from dragoman.http.request import HttpRequest, read_body
 from dragoman.model import operations as ops
@@ -19,7 +20,7 @@ from dragoman.model.record import Recorded
 from dragoman.server.endpoints import large_bodies
 from dragoman.server.endpoints.event_stream import RESET
 from dragoman.server.endpoints.responder import Responder, common_headers
-from dragoman.service import LARGE_BYTES, Batch, Call, Opening, off_loop
+from dragoman.service import LARGE_BYTES, Batch, Call, Opening, Reply, off_loop
 from dragoman.transports.grpc.codec import CalledRpc, GrpcCodec, codec_of, find, positioned
 from dragoman.transports.grpc.framing import PREFIX_BYTES, framed
 from dragoman.transports.grpc.routing import inner_tenant
@@ -66,7 +67,7 @@ class GrpcEndpoint:
             writer = GrpcWriter(request, exchange, codec, operation)
             await self._responder.stream(request, call, dialect, writer)
             return
-        reply = await self._responder.reply(request, call, dialect)
+        reply = await self._reply(request, call, dialect)
         write = partial(codec.encode_reply, called.name, operation, reply)
         size = large_bodies.size_of(reply)
         message = await large_bodies.encoded(size, write) if size > LARGE_BYTES else write()
@@ -74,6 +75,14 @@ class GrpcEndpoint:
             request.room.hold_answer(len(message))
         _responded(request, 200)
         exchange.finish(message, metadata_of(request, dialect.version))
+
+    async def _reply(self, request: HttpRequest, call: Call, dialect: Dialect) -> Reply:
+        """Return the one reply. 0.3 has one rpc for both cards, which "returns the agent card": of
+        an agent without an extended card that is the public one."""
+        try:
+            return await self._responder.reply(request, call, dialect)
+        except ExtendedCardNotConfigured:
+            return self._responder.discovery.public_card(request)
 
     def _read(
         self, request: HttpRequest, called: CalledRpc, body: bytes

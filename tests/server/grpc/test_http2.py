@@ -201,6 +201,26 @@ async def test_no_more_streams_are_open_than_were_offered(server: ServerProcess)
     assert [one.body[3] for one in refused] == [7] * 20
 
 
+async def test_an_rpc_is_refused_once_its_caller_has_said_more(server: ServerProcess) -> None:
+    reader, writer = await greeted(server.port)
+    writer.write(frame(HEADERS, 4, 1, head("NoSuchRpc")) + frame(PING, 0, 0, b"answered"))
+    first = await of_kinds(reader, HEADERS, PING)
+    writer.write(frame(DATA, 0, 1, bytes(5)))
+    second = await of_kinds(reader, HEADERS, PING)
+    assert (first.kind, second.kind, second.stream) == (PING, HEADERS, 1)
+    # One that says no more is not waited for.
+    writer.write(frame(HEADERS, 4, 3, head("NoSuchRpc")))
+    assert (await of_kinds(reader, HEADERS)).stream == 3
+    writer.close()
+
+
+async def of_kinds(reader: asyncio.StreamReader, *kinds: int) -> Frame:
+    """Return the next frame that is of some kinds."""
+    while (found := await next_frame(reader)).kind not in kinds:
+        pass
+    return found
+
+
 @pytest.mark.parametrize(
     "wrong",
     {

@@ -73,6 +73,12 @@ async def test_every_operation_has_its_rpc(rpcs: Rpcs) -> None:
     assert (status, type(error)) == ("FAILED_PRECONDITION", UnsupportedOperation)
 
 
+async def test_the_card_of_0_3_is_the_public_one_where_there_is_no_other(old: Rpcs) -> None:
+    card = await old.call("GetAgentCard", {})
+    assert card["name"] and card["protocolVersion"] == "0.3.0"
+    assert not card.get("supportsAuthenticatedExtendedCard")
+
+
 async def test_rpcs_of_0_3_have_the_names_of_all_its_releases(old: Rpcs) -> None:
     sent = {
         "message": {"messageId": "old-1", "role": "ROLE_USER", "content": [{"text": "ask"}]},
