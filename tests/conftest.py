@@ -64,6 +64,7 @@ LONG = (
     "proof/test_sabotage.py",
     "engine/running/test_suspects.py",
     "gateway/delivery/test_frozen_agents.py",
+    "gateway/test_malformed.py",
     "test_check.py",
     "replicas/test_limits.py",
     "stores/postgres/test_submitted_again.py",
