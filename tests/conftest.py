@@ -13,8 +13,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from harness import nursery, spreading
-from harness.databases import Databases
+from _pytest.assertion.rewrite import PYC_TAIL, get_cache_dir
+from harness import nursery, spreading, store_files
+from harness.databases import Databases, copy_clusters
 
 from dragoman.testing.processes import ServerProcess
 
@@ -30,6 +31,8 @@ pytest.register_assert_rewrite("dragoman.testing.promises", "tests.peers.scripts
 
 # Servers of ours, also those of the proofs, need not load themselves first.
 ServerProcess.starts = staticmethod(nursery.popen)
+
+store_files.install()
 
 # An example takes as long as the machine lets it, and so does making one.
 hypothesis.settings.register_profile(
@@ -53,6 +56,7 @@ def _keep_files_in_memory() -> None:
 
 
 _keep_files_in_memory()
+copy_clusters()
 
 # Files that take long, longest first: begun late, one of them would keep the others waiting at the
 # end. The peers are further down, because their environments may have to be made first.
@@ -60,6 +64,7 @@ LONG = (
     "proof/test_sabotage.py",
     "engine/running/test_suspects.py",
     "gateway/delivery/test_frozen_agents.py",
+    "gateway/test_malformed.py",
     "test_check.py",
     "replicas/test_limits.py",
     "stores/postgres/test_submitted_again.py",
@@ -189,14 +194,20 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Import the files on all cores before they are collected: pytest rewrites the assertions of a
+    """Import new files on all cores before they are collected: pytest rewrites the assertions of a
     file when it is first imported, and what one process wrote the others load."""
     is_whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if not is_whole or spreading.number_of_processes(session.config) == 1:
         return
-    files = sorted(path.relative_to(_ROOT) for path in _HERE.rglob("test_*.py"))
+    files = sorted(path.relative_to(_ROOT) for path in _HERE.rglob("test_*.py") if _is_new(path))
     cores = os.cpu_count() or 1
     spreading.beside_each_other([partial(_import, files[core::cores]) for core in range(cores)])
+
+
+def _is_new(path: Path) -> bool:
+    """Tell whether pytest has not written a file since it was changed."""
+    written = get_cache_dir(path) / (path.stem + PYC_TAIL)
+    return not written.exists() or written.stat().st_mtime < path.stat().st_mtime
 
 
 def _import(files: Sequence[Path]) -> None:
@@ -219,6 +230,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     end. Looking through them again and again took a third of the processor's time."""
     if spreading.number_of_processes(session.config) > 1 and not session.config.option.collectonly:
         nursery.start()
+        # The first strategy of a process makes tables of all characters, which takes seconds where
+        # none are in `.hypothesis/` yet.
+        hypothesis.strategies.text().validate()
     gc.collect()
     gc.freeze()
 

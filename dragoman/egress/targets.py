@@ -134,7 +134,8 @@ class Policy:
         self, *, allow: Iterable[str], allow_private: bool, ports: Collection[int]
     ) -> None:
         self._private = allow_private
-        self._ports = frozenset(ports)
+        # As it is: of a range of all ports a set would take milliseconds and megabytes.
+        self._ports = ports
         self._hosts: set[tuple[str, int | None]] = set()
         self._networks: list[Network] = []
         for entry in allow:

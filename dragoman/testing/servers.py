@@ -163,14 +163,18 @@ class PostgresServer(ChildServer):
         if not self.data.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             _give(self.folder)
-            self.call("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync",
-                      "--locale=C.UTF-8", "-D", str(self.data))  # fmt: skip
+            self.make_cluster()
         words = [word for item in self._options() for word in ("-c", item)]
         # A socket of its own folder would be too long a path; loopback is enough.
         words += ["-c", "unix_socket_directories="]
         command = [str(self._bin / "postgres"), "-D", str(self.data), *words]
         self.run(command, **_as_other_user())
         return self
+
+    def make_cluster(self) -> None:
+        """Make an empty cluster."""
+        self.call("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync",
+                  "--locale=C.UTF-8", "-D", str(self.data))  # fmt: skip
 
     def start_as_standby(self, primary: "PostgresServer") -> "PostgresServer":
         """Copy a server that runs, and start as its standby; `pg_ctl promote` makes it one."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from harness.databases import buried
-from harness.waiting import within
+from harness.waiting import WAIT, within
 
 from dragoman.config import load_settings
 from dragoman.engine.engine import Engine
@@ -280,11 +280,10 @@ class House:
         if not isinstance(self._store, PostgresStore):
             await self.store.open()
         self._engine = Engine(self._agent, self.store, load_settings({}, **self._settings))
-        for _ in range(100):
+        async with asyncio.timeout(WAIT):
             # The first one may have come back to life in between, as often as it likes.
-            if await self.engine.sweep():
-                break
-            await self.store.renew()
+            while not await self.engine.sweep():
+                await self.store.renew()
         return before
 
     @property

@@ -40,6 +40,10 @@ _LOADED = (
     "importlib.metadata",
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
+    # What opening a store loads.
+    "cryptography.hazmat.primitives.ciphers.aead",
+    "dragoman.stores.sqlite.gateway",
+    "encodings.idna",
 )
 # The words of a command before those of `dragoman`.
 _OF_PYTHON = 3

@@ -1,9 +1,11 @@
 """The file's schema: numbered migrations, and the named queries of `queries.sql`."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import apsw
@@ -73,6 +75,11 @@ def set_pragma(connection: apsw.Connection, name: str, value: str | int) -> None
 def inserter(connection: apsw.Connection) -> Execute:
     """Return what runs a statement for each of several rows, in one call."""
     return cast(Execute, connection.executemany)  # pyright: ignore[reportUnknownMemberType]
+
+
+def create(path: Path) -> None:
+    """Make an empty file that this user alone may read; raises FileExistsError."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def check(path: str) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -54,6 +53,7 @@ from dragoman.stores.sqlite.schema import (
     check,
     close,
     connect,
+    create,
     executor,
     migrate,
     migrations,
@@ -142,10 +142,10 @@ class SQLiteStore(FileReads):
     async def _open(self) -> None:
         await self._check_files()
         had_log = has_log(self.path)
-        # Readable by this user alone. Never opened if it is there: closing it would drop the locks
-        # of other connections in this process.
+        # Never opened if it is there: closing it would drop the locks of other connections in this
+        # process.
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            create(self.path)
         check(str(self.path))
         connection = connect(str(self.path), self._synchronous)
         try:

@@ -29,7 +29,7 @@ from proof.sabotage.trial import Finding, Guard, Trial
 _VALUE = "hush-4711-hush"
 _NAMES = ("auth_token", "dbPassphrase", "X-Api-Key", "clientSecret", "SESSION_ID", "my-api-key-2")
 # Long enough that what ends at once does so before it on a busy machine too.
-_WITHIN = 1.0
+_WITHIN = 4.0
 
 
 # Checks
