@@ -25,7 +25,7 @@ def whole(rows: list[tuple[int, bytes]]) -> MessageKeys:
     keys = MessageKeys()
     for n in range(0, len(rows) + 1, READ_AT_ONCE):
         keys.read(rows[n : n + READ_AT_ONCE])
-    keys.trust(message_keys.time.monotonic())
+        keys.trust(message_keys.time.monotonic())
     return keys
 
 

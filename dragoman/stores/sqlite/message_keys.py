@@ -46,6 +46,10 @@ class MessageKeys:
 
     def trust(self, looked_at: float) -> None:
         """No other process had the file when it was looked at."""
+        while self._count * _BITS_EACH > self._mask and len(self._bits) < _MOST_BYTES:
+            # Each key has a bit in both halves then; those to come have one in either.
+            self._bits += bytes(self._bits)
+            self._mask = 2 * self._mask + 1
         if self.is_complete:
             self._trusted_until = looked_at + TRUSTED_FOR
 
@@ -63,7 +67,3 @@ class MessageKeys:
             bit = hash(key) & mask
             bits[bit >> 3] |= 1 << (bit & 7)
         self._count += len(keys)
-        if self._count * _BITS_EACH > mask and len(bits) < _MOST_BYTES:
-            # Each key has a bit in both halves then; those to come have one in either.
-            self._bits = bits + bits
-            self._mask = 2 * mask + 1
