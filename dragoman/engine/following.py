@@ -7,6 +7,7 @@ the store.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from operator import attrgetter, methodcaller
 from typing import NamedTuple, Self
 
 import msgspec
@@ -224,6 +225,11 @@ class StreamReader(LogReader):
         raise StopAsyncIteration
 
 
+# Without a step of Python for each event.
+_body_of = attrgetter("body")
+_is_artifact = methodcaller("startswith", ARTIFACT_EVENT)
+
+
 class ShownBatch(NamedTuple):
     """What a stream shows of a batch, and whether it ends there."""
 
@@ -232,12 +238,12 @@ class ShownBatch(NamedTuple):
 
 
 def _shown_of(batch: Sequence[Recorded], *, closes_on_input: bool) -> ShownBatch:
+    if all(map(_is_artifact, map(_body_of, batch))):
+        # Most of what streams show.
+        return ShownBatch(list(batch), False)
     shown: list[Recorded] = []
     for recorded in batch:
         body = recorded.body
-        if body.startswith(ARTIFACT_EVENT):
-            shown.append(recorded)
-            continue
         if not body.startswith(PUBLIC_EVENTS):
             continue
         shown.append(recorded)

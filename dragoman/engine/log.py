@@ -7,6 +7,7 @@ elsewhere: `following` and `reading`.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -42,6 +43,8 @@ STREAMED_AT_ONCE = 200
 _MANY_WAITING = 32
 # Events that may wait for transforms before the code waits too.
 _MAX_UNTRANSFORMED = 8
+# Without a step of Python for each event.
+_body_of = attrgetter("body")
 
 
 class Bell:
@@ -387,26 +390,20 @@ class TaskLog(msgspec.Struct, eq=False):
         return self.number == head.number and head.fence > self._next_fence
 
     @property
-    def _unwritten_bytes(self) -> int:
-        return self._size - self._taken_bytes
-
-    @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
-        events = len(self._unwritten.events)
-        if events <= SHORT_EVENTS and self._size - self._taken_bytes < NARROW_BYTES:
-            # Too little for any reason below.
-            return False
-        if events >= _MAX_UNTRANSFORMED and self.transform is not None:
-            return True
+        events, size = len(self._unwritten.events), self._size - self._taken_bytes
         if self.account.is_narrow:
-            return (
+            if (
                 events >= NARROW_EVENTS
-                or self._unwritten_bytes >= NARROW_BYTES
+                or size >= NARROW_BYTES
                 # A short task has its first slice whole: it is one write, however many there are.
                 or (events > SHORT_EVENTS and self.shares.is_late)
-            )
-        return events >= WIDE_EVENTS or self._size - self._taken_bytes >= WIDE_BYTES
+            ):
+                return True
+        elif events >= WIDE_EVENTS or size >= WIDE_BYTES:
+            return True
+        return events >= _MAX_UNTRANSFORMED and self.transform is not None
 
     def release(self) -> None:
         """Write what was held."""
@@ -479,7 +476,7 @@ class TaskLog(msgspec.Struct, eq=False):
             events = batch.events
             count = next((i for i, one in enumerate(events) if i and one.is_public), len(events))
             batch.events, self._unwritten.events = events[:count], events[count:]
-            left = sum(len(recorded.body) for recorded in self._unwritten.events)
+            left = sum(map(len, map(_body_of, self._unwritten.events)))
             self._taken_bytes -= left
             batch.size -= left
         return batch
@@ -607,10 +604,14 @@ class TaskLog(msgspec.Struct, eq=False):
         tail.extend(batch.events)
         if batch.withheld or self.transform is not None:
             # Its size is not that of the events.
-            self._tail_bytes += sum([len(recorded.body) for recorded in batch.events])
+            self._tail_bytes += sum(map(len, map(_body_of, batch.events)))
         else:
             self._tail_bytes += batch.size
-        while len(tail) > MAX_TAIL_EVENTS or (self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1):
+        more = len(tail) - MAX_TAIL_EVENTS
+        if more > 0:
+            self._tail_bytes -= sum(map(len, map(_body_of, tail[:more])))
+            del tail[:more]
+        while self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1:
             self._tail_bytes -= len(tail.pop(0).body)
 
 

@@ -29,17 +29,18 @@ STATE_NUMBERS = {
 STATES = {number: state for state, number in STATE_NUMBERS.items()}
 
 _CHUNK = b'{"artifactUpdate"'
+_CHUNKS_ALONE = {ArtifactUpdate}
 # Without a step of Python for each event.
 _body_of = attrgetter("body")
+_event_of = attrgetter("event")
 _decode_config = msgspec.json.Decoder(PushConfig).decode
 
 
 def packed(events: Sequence[Recorded]) -> tuple[int, int, int, bytes]:
     """Return the events of one write as a row: the last position, how many, whether all are chunks
     of artifacts, and their bodies."""
-    first = events[0].event
-    is_chunks = isinstance(first, ArtifactUpdate) and all(
-        isinstance(recorded.event, ArtifactUpdate) for recorded in events
+    is_chunks = type(events[0].event) is ArtifactUpdate and (
+        set(map(type, map(_event_of, events))) == _CHUNKS_ALONE
     )
     # JSON never holds a bare newline, so lines are safe to split again.
     bodies = b"\n".join(map(_body_of, events))

@@ -317,11 +317,11 @@ async def test_only_an_event_that_nobody_saw_is_amended(store: GatedStore) -> No
 
 async def test_what_is_amended_counts_by_its_own_size(store: GatedStore) -> None:
     log = begun(store)
-    before = log._unwritten_bytes
+    before = log._size - log._taken_bytes
     recorded = log.emit(chunk("x", append=False))
     longer = ArtifactUpdate(ID, CONTEXT, Artifact("a", [Part(text="x" * 100)]), False, True)
     assert log.amend_last(recorded, longer)
-    assert log._unwritten_bytes - before == len(encode_event(longer))
+    assert log._size - log._taken_bytes - before == len(encode_event(longer))
 
 
 async def test_what_an_agent_calls_a_task_is_never_amended_away(store: GatedStore) -> None:

@@ -33,6 +33,10 @@ WHERE tasks.number = j.value ->> 0 AND tasks.last_seq = j.value ->> 1
 SELECT tasks.id, keys.reply FROM keys LEFT JOIN tasks ON tasks.number = keys.task
 WHERE keys.scope = ? AND keys.key = ?;
 
+-- name: keys_after
+SELECT scope, key FROM keys INDEXED BY keys_by_key WHERE (scope, key) > (?, ?)
+ORDER BY scope, key LIMIT ?;
+
 -- name: head
 SELECT number, id, context, scope, state, status_at, last_seq, fence, holder FROM tasks
 WHERE id = ? AND scope = ?;

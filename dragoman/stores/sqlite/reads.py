@@ -29,6 +29,7 @@ from dragoman.stores.interface import (
     TaskRows,
     whole_task,
 )
+from dragoman.stores.sqlite.message_keys import MessageKeys
 from dragoman.stores.sqlite.schema import Execute, Row, one_moment, rows_of, run
 from dragoman.stores.sqlite.surveys import surveyed
 from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS, keep, scope_number
@@ -48,9 +49,12 @@ class FileReads:
         self._sql = sql
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
+        self._keys = MessageKeys()
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
+        if not self._keys.may_have(key):
+            return None
         number = self._scopes.get(scope) or self._scope(scope)
         if number is None:
             return None

@@ -45,6 +45,7 @@ from dragoman.stores.sqlite.files.leftovers import check_leftovers, is_served_wi
 from dragoman.stores.sqlite.files.opening import absolute, check_writable, explaining, without_log
 from dragoman.stores.sqlite.files.watch import FileWatch, Loss, StoreFilePart
 from dragoman.stores.sqlite.inspection import Inspection, check_schema, open_to_read
+from dragoman.stores.sqlite.message_keys import READ_AT_ONCE
 from dragoman.stores.sqlite.pruning import prune
 from dragoman.stores.sqlite.pushes import Pushes
 from dragoman.stores.sqlite.reads import FileReads
@@ -162,7 +163,9 @@ class SQLiteStore(FileReads):
             self._workers.close()
             connection.close()
             raise
-        self._writer: Writer | RefusingWriter = Writer(connection, self.worker, self._seals)
+        self._writer: Writer | RefusingWriter = Writer(
+            connection, self.worker, self._seals, self._keys
+        )
         self._writer.orders = self._orders
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
@@ -300,6 +303,7 @@ class SQLiteStore(FileReads):
         close(self._reader, keeps_log=self._guard.keeps_log)
         close(self._scans, keeps_log=self._guard.keeps_log)
         self.knows_all = False
+        self._keys.forget()
 
     # Other processes
 
@@ -313,6 +317,8 @@ class SQLiteStore(FileReads):
                     # Others may have come and gone while we were frozen.
                     if self._workers.others(self._reader) or not self._is_listed():
                         await self._share()
+                    else:
+                        self._learn_keys(began)
                 else:
                     await self._follow_peers()
             except Exception:
@@ -324,6 +330,14 @@ class SQLiteStore(FileReads):
                 pause = _AFTER_TROUBLE
             pause = max(pause, 4 * (time.monotonic() - began))
             await asyncio.sleep(max(_LOOK_ALONE if self.knows_all else _LOOK_SHARED, pause))
+
+    def _learn_keys(self, looked_at: float) -> None:
+        """Read some keys that the file had before, and rely on those that are read until the next
+        look: no other process wrote before this one."""
+        keys = self._keys
+        if not keys.is_complete:
+            keys.read(self._rows("keys_after", (*keys.last, READ_AT_ONCE)))
+        keys.trust(looked_at)
 
     async def _follow_peers(self) -> None:
         """Ring for what other processes wrote, and reap those that ended: their tasks wait."""
@@ -353,6 +367,8 @@ class SQLiteStore(FileReads):
         """Stop relying on being alone, then let the newcomer in."""
         self.knows_all = False
         await self._writer.flush()
+        # All that they had is in the file now, where others may add to it.
+        self._keys.forget()
         self._workers.try_shared()
 
     async def renew(self) -> None:

@@ -41,6 +41,7 @@ from dragoman.stores.interface import (
     LeaveNote,
     Write,
 )
+from dragoman.stores.sqlite.message_keys import MessageKeys
 from dragoman.stores.sqlite.schema import close, executor, inserter, queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
@@ -114,7 +115,9 @@ class TaskOrderWrites(Protocol):
 class Writer:
     """Owns the writing connection and the thread that commits."""
 
-    def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
+    def __init__(
+        self, connection: apsw.Connection, worker: int, seals: Seals, known: MessageKeys
+    ) -> None:
         self._connection = connection
         self._execute = executor(connection)
         # What a group may have to take back is kept in memory, not in a file of its own.
@@ -122,6 +125,7 @@ class Writer:
         connection.wal_autocheckpoint(_WAL_PAGES)
         connection.set_busy_timeout(0)
         self._seals = seals
+        self._known = known
         # The holder of what is written.
         self._worker = worker
         self.orders: TaskOrderWrites | None = None
@@ -480,7 +484,7 @@ class Writer:
     def _apply(self, writes: Sequence[Write]) -> list[int]:
         tasks: list[Row] = []
         events: list[Row] = []
-        keys: list[Row] = []
+        keys: list[tuple[int, bytes, int | None, bytes | None, int]] = []
         snapshots: list[Row] = []
         appends: list[tuple[int, ...]] = []
         # What few writes have beside these, in its order.
@@ -546,6 +550,7 @@ class Writer:
         if events:
             self._insert_events(events)
         if keys:
+            self._known.add([row[1] for row in keys])
             self._insert_keys(keys)
         if snapshots:
             self._insert_snapshots(snapshots)
