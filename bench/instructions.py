@@ -9,6 +9,7 @@ which it did least: what timers do in between falls on some calls and not on all
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -29,8 +30,10 @@ from typing import Any, NamedTuple
 import dragoman.http
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app
+from dragoman.http.admission import Admission
 from dragoman.http.grpc import frames
 from dragoman.http.grpc.front import PREFACE
+from dragoman.server.process import run as serving
 from dragoman.server.process.run import Ready, run
 from dragoman.stores.sqlite import writer
 from dragoman.testing.load import HOST, Request, rpc
@@ -120,6 +123,16 @@ class Tracer:
             before = now
             time.sleep(_QUIET)
         return self.by_code.copy()
+
+
+class FullAdmission(Admission):
+    """An overload in which there is never room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_overloaded = True
+        self.most = 0.0
+        self.at_once = math.inf
 
 
 class Caller:
@@ -229,6 +242,11 @@ def _of_an_agent(caller: Caller) -> dict[str, Count]:
     }
 
 
+def _of_a_full_server(caller: Caller) -> dict[str, Count]:
+    requests = ((request, b"HTTP/1.1 503") for request, _ in wire.sends(wire.V1, "echo"))
+    return {"refusal": caller.count(requests, _has_body)}
+
+
 def _of_http(caller: Caller, *, has_grpc: bool) -> dict[str, Count]:
     # Somebody uses gRPC where it is served.
     assert caller.greet().startswith(b"HTTP/1") != has_grpc
@@ -305,6 +323,11 @@ def _serve_without_grpc() -> None:
     _serve(counting, transport="jsonrpc", folder=_HTTP, agents=[agent])
 
 
+def _serve_full() -> None:
+    serving.Admission = FullAdmission
+    _serve(_of_a_full_server, agents=[agent])
+
+
 def _serve_gateway() -> None:
     upstream = subprocess.Popen(
         [sys.executable, "-m", "bench.upstream"], stdout=subprocess.PIPE, text=True
@@ -318,9 +341,10 @@ def _serve_gateway() -> None:
         upstream.wait()
 
 
-_COUNTED = ("agent", "gateway")
+_COUNTED = ("agent", "full", "gateway")
 _SERVED = {
     "agent": _serve_agent,
+    "full": _serve_full,
     "gateway": _serve_gateway,
     "beside": _serve_beside_grpc,
     "without": _serve_without_grpc,
@@ -329,7 +353,10 @@ _SERVED = {
 
 def counts() -> dict[str, Count]:
     """Count each operation, in processes of their own."""
-    return _counted(_COUNTED[0]) | _counted(_COUNTED[1])
+    counted: dict[str, Count] = {}
+    for served in _COUNTED:
+        counted |= _counted(served)
+    return counted
 
 
 def share() -> float:

@@ -109,13 +109,13 @@ class Admission:
         who = None
         if self.is_overloaded:
             if came_at is not None and self._now() - came_at > _MAX_AGE:
-                return self._refuse()
+                return self.turn_away(1)
             who = self.who(connection)
             if self.under_way >= self.most and not self._may_exceed(who, is_preferred=is_preferred):
-                return self._refuse()
+                return self.turn_away(1)
         elif self._begun >= MOST and self.under_way >= MOST:
             # Those that were answered meanwhile are no crowd: reads are many in a sample.
-            return self._refuse()
+            return self.turn_away(1)
         self._begun += 1
         self.under_way += 1
         latest = self._latest
@@ -154,11 +154,19 @@ class Admission:
     def turns_away(self, who: object) -> bool:
         """Tell whether there is no room at present for a request that is not preferred, and count
         it as refused: a cheaper `enter` for most requests in overload."""
-        if self.under_way < self.most or self._may_exceed(who):
+        if not self.is_full(who):
             return False
-        self._was_full = True
-        self.refused += 1
+        self.turn_away(1)
         return True
+
+    def is_full(self, who: object) -> bool:
+        """Tell whether there is no room at present for a request that is not preferred."""
+        return self.under_way >= self.most and not self._may_exceed(who)
+
+    def turn_away(self, count: int) -> None:
+        """Count requests for which there was no room as refused."""
+        self._was_full = True
+        self.refused += count
 
     def _may_exceed(self, who: object, *, is_preferred: bool = False) -> bool:
         """Tell whether one more may begin beyond the limit: the few requests of callers with few
@@ -167,10 +175,6 @@ class Admission:
         if self.under_way >= _PREFERENCE * most:
             return False
         return is_preferred or of.get(who, 0) < most / (len(of) + 1)
-
-    def _refuse(self) -> None:
-        self._was_full = True
-        self.refused += 1
 
     def identify(self, connection: object, principal: Who) -> None:
         """Remember the caller of a connection: from then on its requests count for that caller

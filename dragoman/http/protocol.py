@@ -45,6 +45,7 @@ from dragoman.http.known_heads import MAX_FIELDS, KnownHeads, whole_request
 from dragoman.http.raw_request import RawRequest
 from dragoman.http.refusals.delayed import RefusalWriter
 from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
+from dragoman.http.refusals.refused_connections import CAN_POLL, RefusedConnections
 from dragoman.http.request import MAX_URL_BYTES
 
 # How far the request has come that is being read.
@@ -106,8 +107,8 @@ class HttpProtocol(HttpToolsProtocol):
         "_all",
         "_asks_for_websocket",
         "_body_bytes",
+        "_descriptor",
         "_discarded",
-        "_early",
         "_exchange",
         "_extensions",
         "_grpc",
@@ -124,18 +125,21 @@ class HttpProtocol(HttpToolsProtocol):
         "_preface",
         "_raw",
         "_refusals",
+        "_refused",
         "_running",
         "_upgrades",
         "_version",
         "_waiting",
         "address",
         "deadlines",
+        "early",
         "url",
     )
 
     def __init__(
         self,
         connections: Connections,
+        refused: RefusedConnections,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -148,8 +152,11 @@ class HttpProtocol(HttpToolsProtocol):
         self.address = ""
         self._extensions: dict[str, Any] | None = None
         self.deadlines = Deadlines(connections)
-        self._early = EarlyRefusals(connections)
+        self.early = EarlyRefusals(connections)
         self._refusals = RefusalWriter(self, connections.delayed)
+        self._refused = refused
+        # While it is read together with others that were refused; None: the loop reads it.
+        self._descriptor: int | None = None
         # The request that was read last, the one that is being answered, and those between them.
         self._exchange: Exchange | None = None
         self._running = _ANSWERED
@@ -196,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.scheme == "https":
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             self._extensions = {"tls": {"client_cert": certificate}}
-        self._early.connect(self.client, self.address, certificate)
+        self.early.connect(self.client, self.address, certificate)
         self.deadlines.await_head()
         refused = self._all.admit(self)
         if refused is not None:
@@ -212,6 +219,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The connection is gone; the request that is being answered is told."""
         super().connection_lost(exc)
         self._all.forget(self)
+        self._leave_refused()
         if self._all.admission is not None:
             self._all.admission.forget(self.client)
         self._refusals.clear()
@@ -226,6 +234,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The server ends: the next answer is the last one here. A connection without a request is
         closed, once one that is on its way has had time to come."""
         self.flush_refusals()
+        self.return_to_loop(b"")
         # A request with a known head would be answered as one that keeps the connection.
         self._heads.clear()
         if self._exchange is not None and not self._exchange.response_complete:
@@ -296,7 +305,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _ends_unread(self, data: bytes) -> bool:
         """Refuse a plain request, or give one with a known head to what answers it, and tell
         whether this was one: then it need not be parsed."""
-        early = self._early
+        early = self.early
         is_active = early.is_active
         if is_active and (refused := early.unread(data)) is not None:
             self._refuse_early(refused, is_last=True)
@@ -439,10 +448,10 @@ class HttpProtocol(HttpToolsProtocol):
         if is_large and not length:
             self._raw.begin_chunks()
         refused = None
-        if self._early.is_active and self._is_plain():
-            refused = self._early.after_head(self.headers)
+        if self.early.is_active and self._is_plain():
+            refused = self.early.after_head(self.headers)
         if refused is None:
-            self._begin_exchange(self._early.take_ticket())
+            self._begin_exchange(self.early.take_ticket())
         else:
             self._refuse_early(refused, is_last=False)
             # The body is read all the same, and dropped.
@@ -591,7 +600,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange, answering: Awaitable[None]) -> None:
         # The app may find out who calls here.
-        self._early.counts_for = None
+        self.early.counts_for = None
         self._running = exchange
         # Not by the loop, whose tasks are looked at for those of authors.
         task = asyncio.Task(exchange.run(answering), loop=self.loop)
@@ -661,14 +670,68 @@ class HttpProtocol(HttpToolsProtocol):
         """Refuse a request without the app. Behind the last one nothing has come."""
         answer, reason, is_at_once = refused
         self._all.count(reason)
-        if is_at_once:
-            self.transport.write(answer)
-            return
-        self._refusals.write(answer, is_last=is_last)
+        if is_at_once or self._refusals.is_due():
+            if not (is_last and self._join_refused(answer)):
+                self.transport.write(answer)
+        else:
+            self._refusals.delay(answer, is_last=is_last)
 
     def flush_refusals(self) -> None:
         """Write the refusals that wait."""
         self._refusals.flush()
+
+    # Read together with others that were refused
+
+    def _join_refused(self, answer: bytes) -> bool:
+        """Write a refusal and have the next request read together with those of other refused
+        connections. False: neither is possible."""
+        transport = self.transport
+        # What is unsent comes first.
+        if self._descriptor is not None or transport.get_write_buffer_size():
+            return False
+        if self.scheme == "https" or self._all.is_stopping or transport.is_closing():
+            return False
+        socket = transport.get_extra_info("socket")
+        if socket is None or not CAN_POLL:
+            return False
+        descriptor = self._descriptor = socket.fileno()
+        transport.pause_reading()
+        self._refused.add(descriptor, self)
+        self._refused.write(descriptor, self, answer)
+        return True
+
+    def refuse_again(self, data: bytes) -> bytes | None:
+        """Return how what came is refused; None: the loop has to read it. Empty: nothing is to be
+        written now."""
+        refused = self.early.refusal(data)
+        if refused is None:
+            return None
+        answer, reason, is_at_once = refused
+        self._all.count(reason)
+        self.deadlines.await_request()
+        if is_at_once or self._refusals.is_due():
+            return answer
+        self.return_to_loop(b"")
+        self._refusals.delay(answer, is_last=True)
+        return b""
+
+    def return_to_loop(self, data: bytes, unsent: bytes = b"") -> None:
+        """Be read by the loop from here on: write what the system did not take of a refusal, and
+        begin with what was read already."""
+        if not self._leave_refused() or self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        if unsent:
+            self.transport.write(unsent)
+        if data:
+            self.data_received(data)
+
+    def _leave_refused(self) -> bool:
+        """Be read together with others no more, and tell whether it was."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            self._refused.remove(descriptor, self)
+        return descriptor is not None
 
     # Refusals that end it
 
@@ -781,4 +844,7 @@ class HttpProtocol(HttpToolsProtocol):
 def protocol(connections: Connections) -> type[asyncio.Protocol]:
     """Return what uvicorn makes a connection with."""
     # uvicorn only calls it.
-    return cast("type[asyncio.Protocol]", partial(HttpProtocol, connections))
+    return cast(
+        "type[asyncio.Protocol]",
+        partial(HttpProtocol, connections, RefusedConnections(connections)),
+    )

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import httptools
@@ -71,6 +71,9 @@ class Tally:
     last: float = 0.0
     # Requests that were due and found no free caller until the end.
     unsent: int = 0
+    # Seconds for which requests of a rate that had a free caller waited for this process to begin
+    # them: it had other work, or no processor.
+    lateness: list[float] = field(default_factory=list[float])
 
     def take(self, status: int, body: bytes, expected: bytes, took: float, at: float) -> None:
         """Count an answer; a status of `NO_ANSWER` is none, and the body says why."""
@@ -197,6 +200,7 @@ class Load(Generic[TallyT]):
                 number += 1
                 self._left -= 1
                 if self._free:
+                    self.tally.lateness.append(time.perf_counter() - due)
                     self._begin(self._free.popleft(), due)
                 else:
                     self._late.append(due)

@@ -30,6 +30,9 @@ TIMES = 5
 GOODPUT = 0.8
 SLOWER = 3.0
 DISTURBED = 1.5
+# Milliseconds for which the load may keep requests waiting that had a free caller: what it delays
+# counts against the server.
+LATE = 10.0
 _ROUNDS = 8
 # Callers at the peak, who ask again once they are answered; and those of the overload, each with
 # one request at a time. They are so many that each asks again after 60 ms: callers that ask sooner
@@ -89,6 +92,9 @@ class OverloadResult(Result, kw_only=True):
     # Of those within their limit: asked beside the loud one, and refused.
     within: int
     turned_away: int
+    # For how long requests waited for the load itself: in overload, and of callers with a limit.
+    late_ms: Spread
+    late_beside_ms: Spread
 
     def rows(self) -> list[Row]:
         """Return the promises."""
@@ -132,6 +138,12 @@ class OverloadResult(Result, kw_only=True):
                 f"{self.turned_away} of {self.within:,}",
                 not self.turned_away,
                 bound(self.within),
+            ),
+            Row(
+                f"p99 of how late the load itself sent what was due (at most {LATE:g} ms)",
+                f"{self.late_ms.p99:.1f} ms in overload, {self.late_beside_ms.p99:.1f} ms with "
+                "callers who have a limit",
+                max(self.late_ms.p99, self.late_beside_ms.p99) <= LATE,
             ),
         ]
 
@@ -324,6 +336,8 @@ async def prove(
         limited=sum(len(tally.refused) for tally in neighbours.loud),
         within=sum(sum(tally.answers.values()) for tally in neighbours.beside),
         turned_away=sum(len(tally.refused) for tally in neighbours.beside),
+        late_ms=_lateness(overload.overs),
+        late_beside_ms=_lateness([*neighbours.fair, *neighbours.beside, *neighbours.loud]),
     )
 
 
@@ -426,6 +440,10 @@ def _pooled(tallies: list[SendTally], interrupted: Interruptions) -> list[float]
 
 def _spread(times: list[float]) -> Spread:
     return spread([took * 1000 for took in times])
+
+
+def _lateness(tallies: list[SendTally]) -> Spread:
+    return _spread([late for tally in tallies for late in tally.lateness])
 
 
 def _p99(times: list[float]) -> float:

@@ -177,6 +177,8 @@ async def guarding(
                 app.end_streams()
             for one in list(state.connections):
                 one.transport.abort()
+            # The loop hears of each that it is gone.
+            await eventually(lambda: not connections)
             for task in list(state.tasks):
                 task.cancel()
             if state.tasks:

@@ -1,10 +1,15 @@
 """The load of the proof of overload: it counts what came of each request, and waits for none."""
 
 import asyncio
+import time
+from types import SimpleNamespace
 
+import pytest
 from harness.serving import serving
 
 from dragoman import Agent
+from dragoman.testing import load as module
+from dragoman.testing.load import Load
 from proof.overload.overload import OverloadResult, awake
 from proof.overload.volley import NO_TASK, SendTally, closed_loop, open_loop, sends
 from proof.results import Spread
@@ -52,6 +57,28 @@ async def test_requests_without_a_connection_wait_from_when_they_were_due() -> N
         tally = await open_loop(port(site.url), sends(), 30_000, 0.4, 1)
         assert tally.unsent > 0
         assert max(tally.accepted) > 0.1
+        # Only those that had a free caller waited for the load alone.
+        assert 0 < len(tally.lateness) < sum(tally.answers.values())
+
+
+async def test_a_load_that_was_held_up_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.perf_counter
+    late = 0.0
+
+    class Caller:
+        def begin(self, due: float) -> None:
+            nonlocal late
+            late = 1000.0
+            load.free(self)
+
+        def abandon(self) -> None:
+            """Nothing is under way."""
+
+    load = Load(SendTally, count=2, rate=1000)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now() + late))
+    tally = await load.run([Caller()])
+    assert len(tally.lateness) == 2
+    assert tally.lateness[0] < 500 < 990 < tally.lateness[1]
 
 
 async def test_the_load_does_not_sleep_where_it_has_a_processor() -> None:
@@ -92,6 +119,8 @@ def test_every_promise_can_be_broken() -> None:
         limited=5,
         within=10,
         turned_away=0,
+        late_ms=Spread(),
+        late_beside_ms=Spread(),
     )
     assert good.kept
     for field, value in (
@@ -101,6 +130,8 @@ def test_every_promise_can_be_broken() -> None:
         ("lost", 1),
         ("disturbed", 1.6),
         ("turned_away", 1),
+        ("late_ms", Spread(p99=10.1)),
+        ("late_beside_ms", Spread(p99=10.1)),
     ):
         bad = OverloadResult(
             **{name: getattr(good, name) for name in good.__struct_fields__} | {field: value}

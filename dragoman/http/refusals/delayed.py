@@ -80,14 +80,17 @@ class RefusalWriter:
         # Refusals to be written, and what came since and is read after that.
         self.waiting = self.unread = b""
 
-    def write(self, answer: bytes, *, is_last: bool) -> None:
-        """Write a refusal. `is_last` says that no more has come from the caller; where more has,
-        reading stops until the refusal is written."""
+    def is_due(self) -> bool:
+        """Tell whether a refusal may be written at once, which counts as written."""
         now = time.monotonic()
-        if now - self._refused_at > AGAIN and not self.waiting:
-            self._refused_at = now
-            self._connection.transport.write(answer)
-            return
+        if self.waiting or now - self._refused_at <= AGAIN:
+            return False
+        self._refused_at = now
+        return True
+
+    def delay(self, answer: bytes, *, is_last: bool) -> None:
+        """Write a refusal after the delay. `is_last` says that no more has come from the caller;
+        where more has, reading stops until the refusal is written."""
         if not self.waiting:
             self._delayed.add(self._connection)
         self.waiting += answer

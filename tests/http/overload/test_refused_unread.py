@@ -244,8 +244,8 @@ async def test_long_heads_are_not_kept_and_refused_all_the_same(
         (one,) = shut.connections._open
         assert isinstance(one, HttpProtocol)
         # What it is known by is that of the same head.
-        assert one._early._head == (request(body, f"Padding: {padding}")[: -len(body)] * is_kept)
-        assert (one._early._length >= 0) is is_kept
+        assert one.early.head == (request(body, f"Padding: {padding}")[: -len(body)] * is_kept)
+        assert (one.early.length >= 0) is is_kept
     writer.close()
 
 
