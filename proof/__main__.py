@@ -19,7 +19,7 @@ from dragoman.cli.grammar import Command, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.main import main
 from dragoman.cli.output import Output
-from dragoman.cli.own_options import Own, budget, ending_in_order, own
+from dragoman.cli.own_options import OwnOption, budget, ending_in_order, own
 from dragoman.errors import ConfigError
 
 _SEEDS = 1 << 31
@@ -32,18 +32,20 @@ class Proof(NamedTuple):
 
     room: str
     about: str
-    options: Sequence[Own] = ()
+    options: Sequence[OwnOption] = ()
     # Whether the probes of `proof.peer` say something beside it.
     compares: bool = False
 
 
-def _count(name: str, default: int, about: str) -> Own:
-    return Own([f"--{name}"], type=click.IntRange(1), default=default, metavar="<n>", help=about)
+def _count(name: str, default: int, about: str) -> OwnOption:
+    return OwnOption(
+        [f"--{name}"], type=click.IntRange(1), default=default, metavar="<n>", help=about
+    )
 
 
-def _times(name: str, about: str) -> Own:
+def _times(name: str, about: str) -> OwnOption:
     """A count of one section among several: 0 leaves it out."""
-    return Own([f"--{name}"], type=click.IntRange(0), metavar="<n>", help=about)
+    return OwnOption([f"--{name}"], type=click.IntRange(0), metavar="<n>", help=about)
 
 
 _PROCESSES = "Servers that share the store."
@@ -60,7 +62,7 @@ PROOFS: dict[str, Proof] = {
         "Cut the power at many moments of a recorded run; the file keeps what it promised.",
         [
             _count("images", 20_000, "Disks after a cut to look at."),
-            Own(
+            OwnOption(
                 ["--synchronous"],
                 type=click.Choice(["full", "normal", "off"]),
                 default="full",
@@ -76,7 +78,7 @@ PROOFS: dict[str, Proof] = {
         [
             _count("disconnects", 5000, "How often to cut."),
             _count("processes", 2, _PROCESSES),
-            Own(
+            OwnOption(
                 ["--transport"],
                 type=click.Choice(["jsonrpc", "grpc"]),
                 default="jsonrpc",
@@ -174,14 +176,14 @@ PROOFS: dict[str, Proof] = {
         "cluster",
         "Hurt replicas on PostgreSQL and every part between; nothing acknowledged is lost.",
         [
-            Own(
+            OwnOption(
                 ["--quick"],
                 switch=True,
                 default=False,
                 in_environment=False,
                 help="A little of everything, within 50 seconds.",
             ),
-            Own(
+            OwnOption(
                 ["--only"],
                 default="",
                 in_environment=False,
@@ -234,15 +236,17 @@ proof = Group(
 def _command(name: str, entry: Proof) -> Command:
     options: list[click.Parameter] = [
         *entry.options,
-        Own(["--seed"], type=int, metavar="<n>", help="Repeat the choices of a run (random)."),
-        Own(
+        OwnOption(
+            ["--seed"], type=int, metavar="<n>", help="Repeat the choices of a run (random)."
+        ),
+        OwnOption(
             ["--record"],
             type=click.Path(dir_okay=False, path_type=Path),
             in_environment=False,
             metavar="<path>",
             help="Merge the result into this file, from which `proof page` makes the page.",
         ),
-        Own(
+        OwnOption(
             ["--json", "as_json"],
             switch=True,
             default=False,
@@ -253,7 +257,7 @@ def _command(name: str, entry: Proof) -> Command:
     if entry.compares:
         peers = click.Choice(["a2a-sdk"])
         about = "Also probe this runtime, in an environment of its own."
-        options.append(Own(["--compare"], type=peers, metavar="<a2a-sdk>", help=about))
+        options.append(OwnOption(["--compare"], type=peers, metavar="<a2a-sdk>", help=about))
 
     def callback(
         run: Invocation,

@@ -1,9 +1,9 @@
 """Which keys of messages the file may have, as bits in memory.
 
 Most messages are new, and looking in the file whether one is took longer than any other step of
-accepting it. A key whose bit is not set is certainly not in the file; one whose bit is set is looked
-up there. That holds while this process is alone with the file and has read the keys that are older
-than itself; otherwise every key is looked up.
+accepting it. A key whose bit is not set is certainly not in the file; one whose bit is set is
+looked up there. That holds while this process is alone with the file and has read the keys that
+are older than itself; otherwise every key is looked up.
 """
 
 import time

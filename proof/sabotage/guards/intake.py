@@ -20,6 +20,7 @@ from dragoman.http.connections import Connections
 from dragoman.http.incidents import incident
 from dragoman.http.limits import CallerLimits
 from dragoman.http.raw_request import ChunkLines, RawRequest
+from dragoman.http.refusals.refused_connections import RefusedConnections
 from dragoman.http.request import HttpRequest, read_body
 from dragoman.http.routes import Access, Routes
 from dragoman.model.identity import Caller
@@ -179,7 +180,8 @@ async def _served(app: Any = _echo, **settings: Any) -> AsyncGenerator[int]:
     connections = Connections(load_settings({}, store="memory:", **settings))
     config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off")
     config.load()
-    make = partial(protocol.HttpProtocol, connections, config, ServerState(), {})
+    refused = RefusedConnections(connections)
+    make = partial(protocol.HttpProtocol, connections, refused, config, ServerState(), {})
     server = await asyncio.get_running_loop().create_server(make, HOST, 0)
     try:
         yield server.sockets[0].getsockname()[1]
