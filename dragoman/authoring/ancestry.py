@@ -8,9 +8,9 @@ from typing import Any
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import TaskFailed
 from dragoman.model.clock import stamp
-from dragoman.model.deadline import DEADLINE
 from dragoman.model.message import Metadata
 from dragoman.model.operations import SendMessage
+from dragoman.model.request_metadata import DEADLINE
 
 # Metadata of a call: how many agents it passed.
 DEPTH = "depth"

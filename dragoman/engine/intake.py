@@ -34,12 +34,12 @@ from dragoman.errors import (
     UnsupportedOperation,
 )
 from dragoman.model.clock import Clock, stamp_ms
-from dragoman.model.deadline import DEADLINE, deadline_of
 from dragoman.model.events import DeadlineSet, MessageAdded, ScopesGranted, TraceJoined
 from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import decode_message, encode
+from dragoman.model.request_metadata import DEADLINE, deadline_of
 from dragoman.model.task import OVERDUE, Task, TaskState, TaskStatus
 from dragoman.service import LARGE_BYTES, Call, off_loop, reserve
 from dragoman.shares import Root

@@ -37,9 +37,9 @@ from dragoman.gateway.workflows.workflows import Workflows
 from dragoman.http.mount import Mount
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access
-from dragoman.model.hops import claimed_hops
 from dragoman.model.identity import LOCAL, Caller, Scope
 from dragoman.model.money import Terms, micro_credits
+from dragoman.model.request_metadata import claimed_hops
 from dragoman.model.task import Task
 from dragoman.security.authentication import recalling
 from dragoman.security.keys.agent_keys import AgentKeys
@@ -204,7 +204,7 @@ class GatewayPart(AppPart):
         is_proved, id = bool(site.settings.ways()), self.gateway.id
         return lambda scope, task: (
             claimed_hops(task.metadata)[-1:] == [id]
-            and (scope.owner == SelfToken.owner or not is_proved)
+            and (scope.principal == SelfToken.principal or not is_proved)
         )
 
     def _front_of(self, site: Site, settings: Settings) -> Front:

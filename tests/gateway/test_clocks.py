@@ -7,7 +7,7 @@ import pytest
 from harness.serving import serving
 
 from dragoman.model.clock import stamp
-from dragoman.model.deadline import DEADLINE
+from dragoman.model.request_metadata import DEADLINE
 from dragoman.model.task import TaskState
 from dragoman.stores.memory import MemoryStore
 from dragoman.stores.sqlite import SQLiteStore

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from dragoman import Agent, Turn
-from dragoman.model.hops import HOPS
+from dragoman.model.request_metadata import HOPS
 from dragoman.server.operator.tasks import deliveries
 from tests.gateway.gateway_site import gateway
 from tests.gateway.guarded_site import ALICE, OPERATOR, guarded

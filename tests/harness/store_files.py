@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import apsw
+
 from dragoman.stores.sqlite import schema, store
+
+_DISK = apsw.vfs_names()[0]
 
 
 def install() -> None:
@@ -18,6 +22,10 @@ def install() -> None:
 
 def _create(path: Path) -> None:
     """Make a store at once whole, as other processes see it; raises FileExistsError."""
+    if apsw.vfs_names()[0] != _DISK:
+        # A recorder has to see how the file comes to be.
+        schema.create(path)
+        return
     number, part = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with open(number, "wb") as file:

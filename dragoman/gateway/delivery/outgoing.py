@@ -14,9 +14,9 @@ from dragoman.gateway.delivery import task_input
 from dragoman.gateway.hops import RECORD
 from dragoman.gateway.registry.agent_keys import REQUESTER
 from dragoman.gateway.routing import hop_limit
-from dragoman.model.hops import CALLERS_ID, HOPS
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage, StreamMessage
+from dragoman.model.request_metadata import CALLERS_ID, HOPS
 from dragoman.security.secret_names import holds_secret, words
 
 # Routing options and other members that only the gateway reads.

@@ -3,7 +3,7 @@
 import hmac
 import secrets
 
-from dragoman.model.identity import Caller
+from dragoman.model.identity import Caller, Principal
 from dragoman.model.message import Json
 from dragoman.security.authentication import CredentialRefused, Evidence, Pass
 
@@ -13,7 +13,7 @@ class SelfToken:
 
     name = "gateway"
     # Whose tasks are those that it gives to these agents.
-    owner = "gateway"
+    principal = Principal(owner="gateway")
     challenge = ""
     header = "x-dragoman-gateway"
     reads = frozenset({header.encode()})
@@ -39,7 +39,7 @@ class SelfToken:
             return None
         if len(shown) != 1 or not hmac.compare_digest(shown[0], self.token.encode()):
             raise CredentialRefused("the token is not the gateway's")
-        return Pass(Caller(owner=self.owner, authenticated=True), self)
+        return Pass(Caller(owner=self.principal.owner, authenticated=True), self)
 
     def still_holds(self, found: Pass) -> bool:
         """The token is valid as long as this process lives."""

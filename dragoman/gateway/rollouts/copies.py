@@ -11,9 +11,9 @@ from dragoman.engine.running.replay import Replay
 from dragoman.gateway.delivery.outgoing import GATEWAY_ONLY
 from dragoman.gateway.rollouts.comparison import answer_parts
 from dragoman.model import operations as ops
-from dragoman.model.deadline import DEADLINE
 from dragoman.model.identity import ContextId, MessageId, TaskId, made_at
 from dragoman.model.message import Json, Message, Metadata, Part, Role
+from dragoman.model.request_metadata import DEADLINE
 from dragoman.model.task import Task, TaskState
 
 

@@ -14,10 +14,9 @@ import msgspec
 
 from dragoman.errors import HopLimit, InvalidParams, TaskFailed
 from dragoman.model.clock import stamp
-from dragoman.model.deadline import DEADLINE, deadline_of
-from dragoman.model.hops import HOPS
 from dragoman.model.identity import is_id
 from dragoman.model.message import Metadata
+from dragoman.model.request_metadata import DEADLINE, HOPS, deadline_of
 
 # What corvid agents count instead, from 1. Only numbers in this range are theirs: the name is
 # common, and other values under it have another meaning.

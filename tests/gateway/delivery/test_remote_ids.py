@@ -11,7 +11,7 @@ from harness.serving import message, serving
 from dragoman import Agent, Turn
 from dragoman.gateway.registry.registration import AgentChanges
 from dragoman.gateway.routing.hop_limit import HOPS
-from dragoman.model.hops import CALLERS_ID
+from dragoman.model.request_metadata import CALLERS_ID
 from tests.gateway.gateway_site import GatewaySite
 from tests.gateway.guarded_site import ALICE, BOB, ask, guarded, reply, settled
 from tests.gateway.malformed.script import dumped

@@ -126,10 +126,12 @@ class Sdk:
 
     lists = False
     lists_receivers = False
-    extended_card_off = "AuthenticatedExtendedCardNotConfigured"
 
     def __init__(self, address: str, binding: str, http: httpx.AsyncClient) -> None:
         self.address, self.binding, self.http = address, binding, http
+        self.extended_card_off = (
+            "" if binding == "GRPC" else "AuthenticatedExtendedCardNotConfigured"
+        )
         self.refusal: int | None = None
         http.event_hooks["response"].append(self.note)
 
@@ -241,13 +243,13 @@ class Sdk:
     def posted(self, body: bytes) -> plain.Event:
         return plain_task(types.Task.model_validate_json(body))
 
-    async def extended_card(self) -> None:
+    async def extended_card(self) -> str:
         card = await A2ACardResolver(self.http, self.address).get_agent_card()
         plain.expect("capability", bool(card.supports_authenticated_extended_card), False)
         # The library asks only where the card offers it, so this client is told that it does.
         card.supports_authenticated_extended_card = True
         config = self.config(httpx_client=self.http)
-        await ClientFactory(config).create(card).get_card()
+        return (await ClientFactory(config).create(card).get_card()).name
 
     def meaning(self, error: Exception) -> str | None:
         if self.binding == "GRPC" and hasattr(error, "details"):

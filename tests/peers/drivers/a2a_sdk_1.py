@@ -128,8 +128,8 @@ class Sdk:
         self.address, self.version, self.http = address, version, http
         self.lists = version.startswith("1.0")
         self.lists_receivers = True
-        self.extended_card_off = (
-            "UnsupportedOperation" if self.lists else "ExtendedAgentCardNotConfigured"
+        self.extended_card_off = {"0.3-grpc": ""}.get(
+            version, "UnsupportedOperation" if self.lists else "ExtendedAgentCardNotConfigured"
         )
 
     async def resolve(self) -> AgentCard:
@@ -256,12 +256,13 @@ class Sdk:
             return plain_task(to_core_task(types_0_3.Task.model_validate_json(body)))
         return plain_event(Parse(body, StreamResponse()))
 
-    async def extended_card(self) -> None:
+    async def extended_card(self) -> str:
         card = await self.resolve()
         plain.expect("capability", card.capabilities.extended_agent_card, False)
         # The library asks only where the card offers it, so this client is told that it does.
         card.capabilities.extended_agent_card = True
-        await self.client_for(card).get_extended_agent_card(GetExtendedAgentCardRequest())
+        request = GetExtendedAgentCardRequest()
+        return (await self.client_for(card).get_extended_agent_card(request)).name
 
     def meaning(self, error: Exception) -> str | None:
         return type(error).__name__.removesuffix("Error") if isinstance(error, A2AError) else None

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dragoman.model.hops import HOPS
 from dragoman.model.record import decode_event
+from dragoman.model.request_metadata import HOPS
 from dragoman.model.task import Task
 from dragoman.server.operator.tasks.budget import ReadBudget
 from dragoman.server.operator.tasks.items import openings_of, place_of

@@ -14,9 +14,9 @@ from msgspec import UNSET, UnsetType
 
 from dragoman.model.children import Child, children
 from dragoman.model.events import Event, TraceJoined
-from dragoman.model.hops import CALLERS_ID, claimed_hops
 from dragoman.model.identity import TaskId
 from dragoman.model.money import MICRO
+from dragoman.model.request_metadata import CALLERS_ID, claimed_hops
 from dragoman.model.task import Task, TaskState
 from dragoman.server.operator.shapes import Node, OneTask, Origin, TaskItem, Tree, instant
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
