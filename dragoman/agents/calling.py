@@ -17,7 +17,7 @@ from dragoman.agents.hooks import LoopHooks
 from dragoman.agents.model_metrics import span
 from dragoman.agents.tools import ToolCall, ToolProvider, ToolResult, Unfinished
 from dragoman.authoring.turn import Turn
-from dragoman.engine.running.worker import TaskCompleted
+from dragoman.engine.running.turn_ends import TaskCompleted
 from dragoman.errors import BudgetExceeded, TaskFailed, TaskRejected
 
 logger = logging.getLogger("dragoman.agents")

@@ -22,6 +22,7 @@ from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
 from dragoman.client.second_tries import wished_wait
 from dragoman.client.streams.stream import Shown, Stream
+from dragoman.engine.running.relaying import record_delegated
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import (
     A2AError,
@@ -223,7 +224,7 @@ class DelegatedCall:
         given = self.delegated or msgspec.structs.replace(self._delegated_now(""), at=self._made_at)
         given = msgspec.structs.replace(given, seconds=seconds, cost=cost)
         self.delegated = given if given.task_id else None
-        self._worker.delegate(given)
+        record_delegated(self._worker, given)
 
     @property
     def _is_connected(self) -> bool:
@@ -254,7 +255,7 @@ class DelegatedCall:
         if not task_id or (self.delegated is not None and self.delegated.task_id == task_id):
             return
         self.delegated = self._delegated_now(task_id)
-        self._worker.delegate(self.delegated)
+        record_delegated(self._worker, self.delegated)
 
     @property
     def _called(self) -> tuple[str, str]:

@@ -27,7 +27,8 @@ from dragoman.authoring.steps import (
     record_result,
     recorded_result,
 )
-from dragoman.engine.running.worker import TaskCompleted, Worker
+from dragoman.engine.running.turn_ends import TaskCompleted
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import TaskRejected
 from dragoman.model.artifact import Artifact
 from dragoman.model.content import Content, parts_of

@@ -8,6 +8,7 @@ tasks back, `notes` reaches the processes that share the store.
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from dragoman.config import Settings
+from dragoman.engine.agent_code import AgentCode
 from dragoman.engine.event_hooks import EventHooks, HookCalls
 from dragoman.engine.following import Following, LogPosition
 from dragoman.engine.intake import Intake
@@ -17,7 +18,6 @@ from dragoman.engine.reading import TaskReader
 from dragoman.engine.receivers import PushRegistry, Receivers, refused
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.running.isolation import Isolation
-from dragoman.engine.running.worker import AgentCode
 from dragoman.engine.sending import Sending
 from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import (

@@ -543,7 +543,7 @@ async def _end_undecided(worker: Worker, seconds: float) -> None:
     """Fail code that is overdue before it decides whether there is a task: no sweep finds it."""
     # What keeps it from a decision is told to the caller that waits for one.
     with contextlib.suppress(TimeoutError, StoreRefused, InternalError):
-        await asyncio.wait_for(worker.decided(), seconds)
+        await asyncio.wait_for(worker.decision.made(), seconds)
     if not worker.is_decided:
         worker.end(TaskState.FAILED, OVERDUE)
 

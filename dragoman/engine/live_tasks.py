@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.agent_code import AgentCode
 from dragoman.engine.event_hooks import HookCalls
 from dragoman.engine.log import Bell, LogLimits, TaskLog
 from dragoman.engine.running.isolation import Isolation
-from dragoman.engine.running.worker import AgentCode, Worker
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import Overloaded, RateLimited, StoreRefused
 from dragoman.model.clock import Clock
 from dragoman.model.identity import Principal, Scope, TaskId

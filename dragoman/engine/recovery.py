@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
+from dragoman.engine.agent_code import AgentCode
 from dragoman.engine.hooked_log import LogHooks
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.live_tasks import EngineContext, LiveTasks, TaskKey, task_key
@@ -16,7 +17,7 @@ from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.reading import read_task
 from dragoman.engine.running.failures import report_incident
 from dragoman.engine.running.replay import Replay, read_replay
-from dragoman.engine.running.worker import AgentCode, Plan, Worker
+from dragoman.engine.running.worker import Plan, Worker
 from dragoman.engine.task_events import CANCELED, status_update, trace_event
 from dragoman.errors import A2AError, InvalidParams, StoreConflict, StoreRefused, TaskFailed
 from dragoman.model.events import AttemptStarted, CancelRequested

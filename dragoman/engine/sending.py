@@ -52,7 +52,7 @@ class Sending:
     async def _answer(
         self, scope: Scope, call: Call, operation: SendMessage, accepted: Accepted
     ) -> Reply:
-        if isinstance(accepted, BegunTask) and accepted.worker.has_task:
+        if isinstance(accepted, BegunTask) and accepted.worker.decision.has_task:
             # Most messages begin a task, and it is known at once that there is one.
             log: TaskLog | None = accepted.worker.log
             task_id, seq, durable = log.task_id, 1, 1
@@ -151,7 +151,7 @@ async def _reply(accepted: Accepted) -> Message | None:
     """Wait until it is decided whether there is a task; return the reply if there is none."""
     match accepted:
         case BegunTask(worker) | Arriving(worker):
-            return await worker.decided()
+            return await worker.decision.made()
         case Message():
             return accepted
         case _:

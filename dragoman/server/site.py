@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from dragoman.authoring.agent import Agent
 from dragoman.authoring.loading import load_hooks
 from dragoman.config import Settings, refusal
+from dragoman.engine.agent_code import AgentCode
 from dragoman.engine.engine import Engine
 from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.running.isolation import Isolation
-from dragoman.engine.running.worker import AgentCode
 from dragoman.errors import StoreBroken
 from dragoman.http.mount import Mount
 from dragoman.http.open_streams import OpenStreams

@@ -19,6 +19,7 @@ from dragoman.engine.log import (
     TaskLog,
 )
 from dragoman.engine.reading import read_task
+from dragoman.engine.running.relaying import record_forwarded
 from dragoman.engine.running.replay import Replay
 from dragoman.engine.running.worker import Plan, Worker
 from dragoman.errors import InvalidAgentResponse, StoreConflict, StoreRefused
@@ -336,9 +337,11 @@ async def test_what_an_agent_calls_a_task_is_never_amended_away(store: GatedStor
     operation = SendMessage(message=said("first"))
     worker = Worker(log, Replay([operation]), Plan(run), ANONYMOUS, SystemClock(), keep)
     place = Forwarded("agent", "http://agent")
-    worker.forward(place)
-    worker.forward(place := msgspec.structs.replace(place, task_id="theirs", is_delivered=True))
-    worker.forward(msgspec.structs.replace(place, task_id="", is_answered=True))
+    record_forwarded(worker, place)
+    record_forwarded(
+        worker, place := msgspec.structs.replace(place, task_id="theirs", is_delivered=True)
+    )
+    record_forwarded(worker, msgspec.structs.replace(place, task_id="", is_answered=True))
     store.lift()
     await written(log)
     found = [r.event for r in log.recent(0) or [] if isinstance(r.event, Forwarded)]

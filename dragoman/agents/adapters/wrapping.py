@@ -21,7 +21,7 @@ from dragoman.authoring.turn import ArtifactWriter, Turn
 from dragoman.engine.log import LogIsFull
 from dragoman.engine.running.author_code import for_future
 from dragoman.engine.running.replay import CodeChanged
-from dragoman.engine.running.worker import Ended
+from dragoman.engine.running.turn_ends import Ended
 from dragoman.errors import A2AError, AuthorError, ConfigError, StoreRefused, TaskFailed
 from dragoman.model.content import parts_of
 from dragoman.model.message import Message

@@ -20,7 +20,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from dragoman.engine.log import LogIsFull
-from dragoman.engine.running.worker import Ended, Worker
+from dragoman.engine.running.turn_ends import Ended
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import A2AError, StoreRefused
 
 logger = logging.getLogger("dragoman")

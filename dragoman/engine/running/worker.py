@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 
@@ -21,19 +21,19 @@ from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.running.author_code import AuthorRun, author, owner_in
 from dragoman.engine.running.chunks import HeldChunks
 from dragoman.engine.running.failures import FAILED, outcome, report_incident
+from dragoman.engine.running.inbox import Inbox
 from dragoman.engine.running.questions import Questions
 from dragoman.engine.running.replay import (
-    ELSEWHERE,
     CodeChanged,
-    QuestionRecord,
     RecalledStep,
     Replay,
 )
+from dragoman.engine.running.reply_decision import A_TASK, ReplyDecision
+from dragoman.engine.running.turn_ends import Ended, TaskCompleted, TaskEnded, TaskWaits
 from dragoman.engine.running.withholding import encode_withheld, placeholder
 from dragoman.engine.task_events import (
     CANCELED,
     observe,
-    relayed_status,
     status_update,
     turn_span,
 )
@@ -50,21 +50,18 @@ from dragoman.model.clock import Clock
 from dragoman.model.events import (
     ArtifactUpdate,
     AttemptStarted,
-    Delegated,
     Event,
-    Forwarded,
     MessageAdded,
     StepKind,
     StepRecorded,
     TurnBegan,
 )
-from dragoman.model.identity import ANONYMOUS, Caller, Scope
+from dragoman.model.identity import Caller, Scope
 from dragoman.model.message import Message, Metadata, Part
 from dragoman.model.operations import SendMessage
 from dragoman.model.order import Order
 from dragoman.model.record import Recorded
-from dragoman.model.requests import open_requests
-from dragoman.model.task import TaskState, TaskStatus
+from dragoman.model.task import TaskState
 from dragoman.telemetry import figures, tracing
 from dragoman.telemetry.tracing import Here, Span
 
@@ -93,65 +90,6 @@ class Plan(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class AgentCode(Protocol):
-    """The author's code as the engine sees it."""
-
-    name: str
-    streaming: bool
-    required_extensions: frozenset[str]
-
-    @property
-    def is_scoped(self) -> bool:
-        """Whether any skill is for some callers only."""
-        ...
-
-    def admit(
-        self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
-    ) -> None:
-        """Raise `PermissionDenied` if a message is for a skill that this caller may not use. That
-        the skill exists is no secret: the card shows it."""
-        ...
-
-    def plan(
-        self,
-        operation: SendMessage,
-        began: SendMessage | None = None,
-        *,
-        is_answer: bool = False,
-        caller: Caller = ANONYMOUS,
-    ) -> Plan:
-        """Return what will be done; raises an `A2AError` for a message that cannot be served.
-
-        `began` is what the task began with, if this is a further message to it; an answer goes to
-        code that waits for it, whatever it says. `caller` begins the task."""
-        ...
-
-    def withdraw(self, replay: Replay) -> None:
-        """Tell other agents that were given parts of a task that it ends; no code works on it any
-        more. Does not wait for them."""
-        ...
-
-
-class Ended(Exception):
-    """The task ended elsewhere: by a cancel, a limit, or another worker."""
-
-
-class TaskCompleted(Exception):
-    """The code is done, with a last message."""
-
-    def __init__(self, parts: list[Part]) -> None:
-        super().__init__()
-        self.parts = parts
-
-
-class TaskEnded(Exception):
-    """The code has recorded the end of its task itself."""
-
-
-class TaskWaits(Exception):
-    """The code has put a question and is done with this message: the next one is the answer."""
-
-
 class Worker:
     """One task being worked on."""
 
@@ -172,20 +110,16 @@ class Worker:
     # What the code asked and has no answer to yet; made when it asks.
     _questions: Questions | None = None
     # The latest event that says where the task was forwarded to.
-    _forwarded_event: Recorded | None = None
+    forwarded_event: Recorded | None = None
     _artifacts = 0
     # The chunks that may be the last of their artifacts; made with the first.
     _chunks: HeldChunks | None = None
-    # Whether it is decided that there is a task, or only a reply; that reply, or why there is
-    # neither; whether the code ended without a decision; and the callers that wait for it.
+    # Whether there is a task, or only a reply; that it is decided is here too, because each event
+    # asks for it.
+    decision = A_TASK
     is_decided = True
-    _reply: Message | None = None
-    _no_reply: StoreRefused | None = None
-    _is_undecidable = False
-    _deciding: Sequence[asyncio.Future[None]] = ()
     # Why the code cannot go on, even if it swallows the exception.
     _changed = ""
-    _arrival: asyncio.Future[None] | None = None
     _run: AuthorRun | None = None
     # Whether some of the code tried to end the process.
     _is_given_up = False
@@ -213,39 +147,12 @@ class Worker:
         self.caller = caller
         self.clock = clock
         self.plan = plan
-        # The places of messages the code was not given yet.
-        self._inbox: list[int] = []
+        self._inbox = Inbox()
         # Keys of the messages it was given, for as long as the store may not have them.
         self.keys: list[tuple[Scope, bytes]] = []
         if plan.may_reply:
             self.is_decided = False
-
-    @property
-    def has_task(self) -> bool:
-        """Whether it is decided that there is a task."""
-        if not self.is_decided or self._is_undecidable:
-            return False
-        return self._reply is None and self._no_reply is None
-
-    async def decided(self) -> Message | None:
-        """Wait until it is decided whether there is a task; return the reply if there is none."""
-        if not self.is_decided:
-            future: asyncio.Future[None] = self.log.loop.create_future()
-            self._deciding = [*self._deciding, future]
-            await future
-            if self._is_undecidable:
-                raise InternalError
-        if self._no_reply is not None:
-            raise self._no_reply
-        return self._reply
-
-    def _settle(self, reply: Message | None = None) -> None:
-        """It is decided that there is a task, or only a reply, or neither."""
-        self.is_decided, self._reply = True, reply
-        waiting, self._deciding = self._deciding, ()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            self.decision = ReplyDecision()
 
     @property
     def message(self) -> Message:
@@ -275,14 +182,14 @@ class Worker:
     @property
     def queued(self) -> int:
         """How many messages wait."""
-        return len(self._inbox)
+        return len(self._inbox.places)
 
     @property
     def is_waiting(self) -> bool:
         """Whether the code asked its caller something and has no answer yet."""
         if self._questions is not None and self._questions.are_open:
             return True
-        return self._arrival is not None and not self._arrival.done()
+        return self._inbox.is_awaited
 
     @property
     def is_running(self) -> bool:
@@ -312,12 +219,10 @@ class Worker:
 
     def give(self, place: int, plan: Plan, caller: Caller) -> None:
         """Queue one more of the task's messages."""
-        self._inbox.append(place)
         if self._further is None:
             self._further = {}
         self._further[place] = plan, caller
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        self._inbox.put(place)
         if self._questions is not None:
             self._questions.arrived()
 
@@ -377,8 +282,7 @@ class Worker:
         if self._run is not None:
             self._run.interrupt()
         # Code in a thread waits outside the run: without this its thread would never end.
-        if self._arrival is not None:
-            self._arrival.cancel()
+        self._inbox.interrupt()
         if self._questions is not None:
             self._questions.interrupt()
 
@@ -387,7 +291,8 @@ class Worker:
     def decide(self) -> None:
         """There will be a task: from here on everything is recorded."""
         if not self.is_decided:
-            self._settle()
+            self.is_decided = True
+            self.decision.make()
             self.log.release()
             self._begin()
 
@@ -408,44 +313,6 @@ class Worker:
             self.decide()
         update, at = status_update(self.log, state, parts, metadata, references)
         return self.emit(update, at)
-
-    def relay(self, status: TaskStatus, metadata: Metadata | None = None) -> Recorded:
-        """Record a status of another agent as the task's own."""
-        self.decide()
-        if any(request.sensitive for request in open_requests(status)):
-            self._be_discreet()
-        update, at = relayed_status(self.log, status, metadata)
-        return self.emit(update, at)
-
-    def _be_discreet(self) -> None:
-        """Withhold the messages that come: they answer a sensitive question of another agent."""
-        if not self.replay.is_discreet:
-            is_sensitive = QuestionRecord(sensitive=True).encoded()
-            self.note(StepRecorded(StepKind.ASK, ELSEWHERE, "relay", is_sensitive))
-
-    def forward(self, forwarded: Forwarded) -> None:
-        """Record where the task was sent, or what became of it there."""
-        self.decide()
-        before = self.replay.forwarded
-        is_more = (
-            before is not None
-            and (before.moves, before.turn) == (forwarded.moves, forwarded.turn)
-            and before.task_id in ("", forwarded.task_id)
-        )
-        # An unwritten event that says less of the same place is replaced; a written one stays.
-        if (
-            self._forwarded_event is None
-            or not is_more
-            or not self.log.amend_last(self._forwarded_event, forwarded)
-        ):
-            self._forwarded_event = self.emit(forwarded)
-        self.replay.apply(forwarded)
-
-    def delegate(self, delegated: Delegated) -> None:
-        """Record the id that another agent gave to its part of the task."""
-        self.decide()
-        self.emit(delegated)
-        self.replay.apply(delegated)
 
     def say(
         self,
@@ -515,7 +382,7 @@ class Worker:
     def questions(self) -> Questions:
         """What the code asks its caller."""
         if self._questions is None:
-            self._questions = Questions(self.log, self.replay, self._inbox)
+            self._questions = Questions(self.log, self.replay, self._inbox.places)
         return self._questions
 
     def recall(self, kind: StepKind, name: str, place: int | None = None) -> RecalledStep:
@@ -608,7 +475,8 @@ class Worker:
                 self._end_span()
                 kept = await self._keep(reply)
                 if not self.is_decided:
-                    self._settle(kept)
+                    self.is_decided = True
+                    self.decision.make(kept)
         except BaseException as error:
             if self._passes(error):
                 raise
@@ -645,8 +513,8 @@ class Worker:
             logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
             if isinstance(error, StoreRefused) and not self.is_decided:
                 # The caller that waits for the reply learns why there is none.
-                self._no_reply = error
-                self._settle()
+                self.is_decided = True
+                self.decision.refuse(error)
             elif isinstance(error, StoreUnavailable) and self.log.failure is None:
                 # Its own log may be well, but the code did not get what it needs: it is tried
                 # again, as if its log could not be written.
@@ -676,7 +544,7 @@ class Worker:
             except TaskCompleted as completed:
                 last_parts = completed.parts
             except TaskWaits:
-                await self._next_message()
+                await self._inbox.arrival()
             except TaskEnded:
                 return None
             except TaskRejected:
@@ -692,22 +560,17 @@ class Worker:
                     return reply
                 # Once there is a task, what the agent answers belongs to it.
                 last_parts = reply.parts
-            if self._inbox:
+            inbox = self._inbox.places
+            if inbox:
                 self.questions.drop_late()
-            if not self._inbox:
+            if not inbox:
                 self.status(TaskState.COMPLETED, last_parts)
                 return None
             if last_parts:
                 self.status(TaskState.WORKING, last_parts)
-            place = self._inbox.pop(0)
+            place = inbox.pop(0)
             self.take(place)
             self.note(TurnBegan(place))
-
-    async def _next_message(self) -> None:
-        """Wait for the answer of a question that the code does not wait for itself."""
-        while not self._inbox:
-            self._arrival = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._arrival)
 
     async def _take_turn(self) -> Message | None:
         """Let the code work on its message, measured and traced."""
@@ -802,8 +665,8 @@ class Worker:
 
     def _leave(self) -> None:
         if not self.is_decided:
-            self._is_undecidable = True
-            self._settle()
+            self.is_decided = True
+            self.decision.refuse(InternalError())
         if self.on_end is not None:
             self.on_end()
 

@@ -16,7 +16,9 @@ from dragoman.client.streams.life_signs import LifeSigns
 from dragoman.client.streams.replay_filter import ReplayFilter
 from dragoman.client.streams.stream import Shown, Stream
 from dragoman.engine.reading import read_task
-from dragoman.engine.running.worker import TaskEnded, TaskWaits, Worker
+from dragoman.engine.running.relaying import record_forwarded, record_relayed
+from dragoman.engine.running.turn_ends import TaskEnded, TaskWaits
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import A2AError, InvalidAgentResponse
 from dragoman.gateway.delivery.agent_call import NOTIFY_WITHIN
 from dragoman.gateway.delivery.context import DeliveryContext
@@ -213,7 +215,7 @@ class AnswerRelay:
             log = self._worker.log
             logger.info("task %s: read leniently: %s", log.task_id, "; ".join(forwarded.lenient))
         self.forwarded = forwarded
-        self._worker.forward(forwarded)
+        record_forwarded(self._worker, forwarded)
 
     def _relay(self, event: Shown) -> None:
         match event:
@@ -258,7 +260,7 @@ class AnswerRelay:
                     self._end(event.status, event)
                 elif event.status.message is not None or event.metadata:
                     working = msgspec.structs.replace(event.status, state=TaskState.WORKING)
-                    self._worker.relay(working, event.metadata)
+                    record_relayed(self._worker, working, event.metadata)
             case _:
                 pass
 
@@ -291,20 +293,25 @@ class AnswerRelay:
             self.note_cause("timeout")
         if status.state.is_interrupted:
             asks_plainly = not any(one.is_declared for one in open_requests(status))
-            worker.forward(
-                msgspec.structs.replace(self.forwarded, is_answered=True, asks_plainly=asks_plainly)
+            record_forwarded(
+                worker,
+                msgspec.structs.replace(
+                    self.forwarded, is_answered=True, asks_plainly=asks_plainly
+                ),
             )
-            worker.relay(status, metadata)
+            record_relayed(worker, status, metadata)
             raise TaskWaits
         if status.state is TaskState.COMPLETED and worker.queued:
             # The caller sent more messages meanwhile: the next begins another task at the agent,
             # in the same context.
             done = msgspec.structs.replace(self.forwarded, is_answered=True, task_id="")
-            worker.forward(done)
+            record_forwarded(worker, done)
             if status.message is not None:
-                worker.relay(msgspec.structs.replace(status, state=TaskState.WORKING), metadata)
+                record_relayed(
+                    worker, msgspec.structs.replace(status, state=TaskState.WORKING), metadata
+                )
             raise TaskWaits
-        worker.relay(status, metadata)
+        record_relayed(worker, status, metadata)
         raise TaskEnded
 
 

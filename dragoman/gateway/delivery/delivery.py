@@ -22,7 +22,9 @@ from dragoman.client.streams.stream import Polling, Stream
 from dragoman.client.time_limit import TimeLimit
 from dragoman.egress.targets import read_target
 from dragoman.egress.tunnels import is_joined
-from dragoman.engine.running.worker import TaskWaits, Worker
+from dragoman.engine.running.relaying import record_forwarded
+from dragoman.engine.running.turn_ends import TaskWaits
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import A2AError, AgentOffline, TaskFailed, TaskNotFound, TimedOut
 from dragoman.gateway.delivery import failures, retries
 from dragoman.gateway.delivery.agent_call import AgentCall, cancel_at_agent, counted_for_caller
@@ -231,7 +233,7 @@ class Delivery:
         # The log and the metrics show it, and they have names instead of ids.
         agent = self._context.router.get(agent_id)
         worker.log.agent = worker.log.scope.agent if agent is None else agent.name
-        worker.forward(relay.forwarded)
+        record_forwarded(worker, relay.forwarded)
 
     def _start_over(self, agent_id: str, url: str, why: str = "") -> None:
         """Have the work done from the beginning; what was made of it so far is replaced."""
@@ -241,7 +243,7 @@ class Delivery:
         """Record that the message is sent again to the same address."""
         if not self._relay.forwarded.is_delivered:
             self._count_retry()
-            self._worker.forward(self._relay.forwarded)
+            record_forwarded(self._worker, self._relay.forwarded)
 
     def _count_retry(self) -> None:
         log = self._worker.log
@@ -472,7 +474,7 @@ class Delivery:
         relay = self._relay
         relay.is_uncertain = False
         relay.forwarded = msgspec.structs.replace(relay.forwarded, context_id="", continues=False)
-        self._worker.forward(relay.forwarded)
+        record_forwarded(self._worker, relay.forwarded)
 
     async def _recover_task(
         self, agent: Registered, problem: A2AError, failed: int, since: float

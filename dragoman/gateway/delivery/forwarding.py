@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from dragoman.engine.running.replay import Replay
-from dragoman.engine.running.worker import Ended, Plan, Worker
+from dragoman.engine.running.turn_ends import Ended
+from dragoman.engine.running.worker import Plan, Worker
 from dragoman.errors import NoAgentAvailable
 from dragoman.gateway.delivery.agent_call import cancel_at_agent
 from dragoman.gateway.delivery.context import DeliveryContext

@@ -16,7 +16,9 @@ from dragoman.client.streams.life_signs import Silence
 from dragoman.client.streams.stream import Shown, Stream
 from dragoman.config import Settings
 from dragoman.engine.log import TaskLog
-from dragoman.engine.running.worker import TaskEnded, Worker
+from dragoman.engine.running.relaying import record_forwarded, record_relayed
+from dragoman.engine.running.turn_ends import TaskEnded
+from dragoman.engine.running.worker import Worker
 from dragoman.errors import InvalidAgentResponse, InvalidParams, TaskFailed
 from dragoman.gateway.delivery.agent_call import AgentCall, cancel_at_agent, counted_for_caller
 from dragoman.gateway.delivery.context import DeliveryContext
@@ -242,8 +244,8 @@ class Race:
             is_delivered=True,
             lenient=winner.lenient,
         )
-        worker.forward(forwarded)
+        record_forwarded(worker, forwarded)
         for artifact in answer.artifacts:
             worker.artifact(artifact)
-        worker.relay(answer.status)
+        record_relayed(worker, answer.status)
         raise TaskEnded

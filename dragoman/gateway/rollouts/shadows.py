@@ -9,7 +9,8 @@ sees it. Only `rollouts.py` begins shadows.
 import asyncio
 
 from dragoman.engine.running.replay import Replay
-from dragoman.engine.running.worker import Ended, Plan, Worker
+from dragoman.engine.running.turn_ends import Ended
+from dragoman.engine.running.worker import Plan, Worker
 from dragoman.errors import InvalidParams
 from dragoman.gateway.delivery.agent_call import cancel_at_agent
 from dragoman.gateway.delivery.context import DeliveryContext

@@ -8,7 +8,7 @@ import pytest
 from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
-from dragoman.engine.running.worker import Ended
+from dragoman.engine.running.turn_ends import Ended
 from dragoman.errors import TaskNotCancelable
 from dragoman.model.operations import SendMessage
 from dragoman.model.task import TaskState
