@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -363,3 +363,29 @@ class Exchange(msgspec.Struct, eq=False):
         self._when_gone = None
         self.wake()
         self._on_response()
+
+
+class _Answered:
+    """Stands for a request that has its answer and needs nothing more."""
+
+    response_started = response_complete = True
+    waiting_for_100_continue = disconnected = False
+    keep_alive = True
+
+    def wake(self) -> None:
+        """Nothing waits."""
+
+
+ANSWERED = cast("Exchange", _Answered())
+
+
+class UnfinishedTransport:
+    """The transport of a request whose body is still coming.
+
+    Its answer may be given before the body has come, and closing then must not take it back.
+    """
+
+    def __init__(self, transport: AnswerTransport, linger: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = linger

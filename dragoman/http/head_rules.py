@@ -39,6 +39,7 @@ _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]+)(?::[0-9
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 # Digits of any real length; more of them are zeros.
 MAX_LENGTH_DIGITS = 19
+_UPGRADE_FIELDS = (b"upgrade", b"http2-settings", b"connection")
 _METHOD = re.compile(rb"[\r\n]*[A-Z][A-Z_-]{0,31} ")
 
 
@@ -103,6 +104,14 @@ def _check_coding(version: str, seen: dict[bytes, bytes]) -> None:
         raise HeadRefused(BAD_LENGTH)
     if others:
         raise HeadRefused(BAD_CODING)
+
+
+def plain_head(line: tuple[bytes, bytes, bytes], headers: Headers, *, closes: bool) -> bytes:
+    """Return a head of this method, target and version without the wish for another protocol."""
+    lines = [b"%b %b HTTP/%b" % line]
+    lines += [b"%b: %b" % field for field in headers if field[0] not in _UPGRADE_FIELDS]
+    lines += [b"connection: close"] if closes else []
+    return b"\r\n".join([*lines, b"", b""])
 
 
 def meaning(error: Exception, cause: BaseException | None, data: bytes) -> CountedRefusal:

@@ -6,6 +6,7 @@ answered the one before, which judges again whatever can change.
 """
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from dragoman.http.exchange import KnownRequest
@@ -18,7 +19,8 @@ MAX_FIELDS = 32
 # Heads that all connections know together: beyond that each knows one.
 MAX_ALL_HEADS = 16_384
 
-_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,5})\r\n", re.IGNORECASE)
+_LENGTH_DIGITS = 5
+_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,%d})\r\n" % _LENGTH_DIGITS, re.IGNORECASE)
 
 
 class WholeRequest(NamedTuple):
@@ -50,6 +52,19 @@ def whole_request(data: bytes) -> WholeRequest | None:
     if len(data) - end != int(data[begin:behind]):
         return None
     return WholeRequest(data[:begin] + data[behind:end], data[end:])
+
+
+def head_key(data: bytes, fields: Mapping[bytes, bytes], count: int) -> bytes:
+    """Return what the head of a request that was parsed is known by; empty: it is not one to be
+    known. `fields` say where it ends, and `count` is how many it has in all."""
+    if b"transfer-encoding" in fields or count > MAX_FIELDS:
+        return b""
+    whole = whole_request(data)
+    # The same length as the parser found, so that no reader could place the end elsewhere.
+    length = fields.get(b"content-length", b"0")
+    if whole is None or len(length) > _LENGTH_DIGITS or len(whole.body) != int(length):
+        return b""
+    return whole.key
 
 
 class HeadTotal:

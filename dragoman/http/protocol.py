@@ -24,7 +24,7 @@ from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import LAST_REQUEST_SECONDS, NEVER, Deadlines
-from dragoman.http.exchange import Exchange, Flow, KnownRequest
+from dragoman.http.exchange import ANSWERED, Exchange, Flow, KnownRequest, UnfinishedTransport
 from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
@@ -39,9 +39,10 @@ from dragoman.http.head_rules import (
     check,
     is_heavy,
     meaning,
+    plain_head,
     repeated,
 )
-from dragoman.http.known_heads import MAX_FIELDS, KnownHeads, whole_request
+from dragoman.http.known_heads import KnownHeads, head_key
 from dragoman.http.raw_request import RawRequest
 from dragoman.http.refusals.delayed import RefusalWriter
 from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
@@ -70,32 +71,6 @@ _UNUSED: deque[Any] = deque(maxlen=0)
 
 class _EndOfReading(Exception):
     """Stops the parser: no further request is read here, and those that were are answered."""
-
-
-class _Answered:
-    """Stands for a request that has its answer and needs nothing more."""
-
-    response_started = response_complete = True
-    waiting_for_100_continue = disconnected = False
-    keep_alive = True
-
-    def wake(self) -> None:
-        """Nothing waits."""
-
-
-_ANSWERED = cast("Exchange", _Answered())
-
-
-class _Unfinished:
-    """The transport of a request whose body is still coming.
-
-    Its answer may be given before the body has come, and closing then must not take it back.
-    """
-
-    def __init__(self, connection: "HttpProtocol") -> None:
-        self.write = connection.transport.write
-        self.is_closing = connection.transport.is_closing
-        self.close = connection.linger
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -159,7 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._descriptor: int | None = None
         # The request that was read last, the one that is being answered, and those between them.
         self._exchange: Exchange | None = None
-        self._running = _ANSWERED
+        self._running = ANSWERED
         self._waiting: list[Exchange] = []
         self._heads = KnownHeads(connections.known_heads)
         # Nothing more is read as a request; bytes that were dropped since.
@@ -389,16 +364,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._upgrades = False
         wish = [value for name, value in self.headers if name == b"upgrade"]
         self._asks_for_websocket = not rest and [one.lower() for one in wish] == [b"websocket"]
-        hops = (b"upgrade", b"http2-settings", b"connection")
-        closes = not self.parser.should_keep_alive()
-        version = self.parser.get_http_version().encode()
-        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
-        lines += [b"%b: %b" % field for field in self.headers if field[0] not in hops]
-        lines += [b"connection: close"] if closes else []
+        old = self.parser
+        line = old.get_method(), self.url, old.get_http_version().encode()
+        head = plain_head(line, self.headers, closes=not old.should_keep_alive())
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._phase = HEAD
-        data = b"\r\n".join([*lines, b"", rest])
+        data = head + rest
         self._raw.replace(data)
         self._parse(data)
 
@@ -455,7 +427,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._refuse_early(refused, is_last=False)
             # The body is read all the same, and dropped.
-            self._exchange = _ANSWERED
+            self._exchange = ANSWERED
         self._phase = BODY
         self._body_bytes = 0
         self._is_large = False
@@ -522,27 +494,15 @@ class HttpProtocol(HttpToolsProtocol):
         asks, self._asks_for_websocket = self._asks_for_websocket, False
         state["switch"] = self.switch if asks else None
         is_repeatable = exchange.keep_alive and self._all.keeps_heads and not asks
-        if is_repeatable and (key := self._head_key()):
-            exchange.keep = partial(self._keep, exchange, key)
+        if is_repeatable and not exchange.waiting_for_100_continue:
+            key = head_key(self._raw.begins, self._head_fields, len(self.headers))
+            if key:
+                exchange.keep = partial(self._keep, exchange, key)
         if before is None or before.response_complete:
             self._start_asgi(exchange)
         else:
             self.flow.pause_reading()
             self._waiting.append(exchange)
-
-    def _head_key(self) -> bytes:
-        """Return what the head that was read is known by; empty: it is not one to be known."""
-        fields = self._head_fields
-        if self.expect_100_continue or b"transfer-encoding" in fields:
-            return b""
-        if len(self.headers) > MAX_FIELDS:
-            return b""
-        whole = whole_request(self._raw.begins)
-        # The same length as the parser found, so that no reader could place the end elsewhere.
-        length = fields.get(b"content-length", b"0")
-        if whole is None or len(length) > LARGE_DIGITS or len(whole.body) != int(length):
-            return b""
-        return whole.key
 
     def _keep(self, exchange: Exchange, key: bytes, request: KnownRequest) -> None:
         """Know the head of a request from here on, if it was answered to the end."""
@@ -555,7 +515,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_large = True
         self._keeps_alive = self._exchange.keep_alive
         self._exchange.keep_alive = False
-        self._exchange.transport = _Unfinished(self)
+        self._exchange.transport = UnfinishedTransport(self.transport, self.linger)
 
     def on_body(self, body: bytes) -> None:
         """Give a piece to the app; of what is beyond the limit, the first tells that it is."""
