@@ -8,6 +8,7 @@ import msgspec
 
 from dragoman.errors import StoreRefused
 from dragoman.stores.copying.tables import TABLES, Key, Marks, Place, Row, Table
+from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import (
     LOST,
     Addresses,
@@ -21,15 +22,8 @@ from dragoman.stores.postgres.schema import check_same, check_server, migrate
 from dragoman.stores.postgres.writer import BLOCK
 
 _decode_place = msgspec.msgpack.Decoder(Place).decode
-_LIVING = "SELECT count(*)::int FROM workers WHERE gone_at IS NULL AND has_session(number)"
-_STATE = (
-    "SELECT count(*), coalesce(sum(last_seq), 0)::bigint, coalesce(max(status_at), 0) FROM tasks",
-    "SELECT coalesce(max(number), 0) FROM transfers",
-    "SELECT coalesce(max(number), 0) FROM trust_events",
-    "SELECT version FROM agents_watch",
-    "SELECT version FROM agent_keys_version",
-    "SELECT encode(value, 'hex') FROM facts WHERE name IN ('secret', 'sealed_secret')",
-)
+_SQL = named("dragoman.stores.copying", "database.sql")
+_STATE = ("tasks", "transfers", "trust_events", "agents_version", "agent_keys_version", "secrets")
 # Tables that servers fill while they serve, and neither the schema nor a first start.
 _USED = (
     *("tasks", "scopes", "keys", "orders", "agents", "agents_removed", "agent_keys"),
@@ -49,34 +43,32 @@ class DatabaseReader:
 
     async def living(self) -> int:
         """Return how many processes serve from it."""
-        return await self._connection.fetchval(_LIVING)
+        return await self._connection.fetchval(_SQL["living"])
 
     async def identity(self) -> str:
         """Return what tells this store, as it is now, from others and from itself later."""
-        found = [[list(row) for row in await self._connection.fetch(sql)] for sql in _STATE]
+        fetch = self._connection.fetch
+        found = [[list(row) for row in await fetch(_SQL[name])] for name in _STATE]
         return sha256(msgspec.json.encode(found)).hexdigest()
 
     async def marks(self) -> Marks:
         """Return what is no row of a table."""
-        row = await self._connection.fetchrow("SELECT last_value, is_called FROM blocks")
+        row = await self._connection.fetchrow(_SQL["last_block"])
         block, is_used = row
         # Whole blocks: a worker may have had numbers that it gave to no task.
         task = (block + 1) * BLOCK if is_used else 0
         push, note = [await self._last(name) for name in ("pushes", "notes")]
-        agents = await self._connection.fetchval("SELECT version FROM agents_watch")
-        keys = await self._connection.fetchval("SELECT version FROM agent_keys_version")
+        agents = await self._connection.fetchval(_SQL["agents_version"])
+        keys = await self._connection.fetchval(_SQL["agent_keys_version"])
         return Marks(task, push, note, agents, keys)
 
     async def _last(self, table: str) -> int:
-        sequence = await self._connection.fetchval(
-            "SELECT pg_get_serial_sequence($1, 'number')", table
-        )
-        sql = f"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {sequence}"
-        return await self._connection.fetchval(sql)
+        sequence = await self._connection.fetchval(_SQL["sequence"], table)
+        return await self._connection.fetchval(_SQL["last"].format(sequence=sequence))
 
     async def count(self, table: Table) -> int:
         """Return how many rows a table has."""
-        sql = f"SELECT count(*)::bigint FROM {table.name} WHERE {table.where}"
+        sql = _SQL["count"].format(table=table.name, where=table.where)
         return await self._connection.fetchval(sql)
 
     async def rows(self, table: Table, after: Key | None) -> Sequence[Row]:
@@ -93,11 +85,14 @@ class DatabaseReader:
                 bool(value) if name in table.switches else value
                 for name, value in zip(table.key, after, strict=True)
             ]
-        found = await self._connection.fetch(
-            f"SELECT {columns} FROM {table.name} WHERE {table.where} AND {follows} "
-            f"ORDER BY {key} LIMIT {table.at_once}",
-            *values,
+        sql = _SQL["rows"].format(
+            columns=columns,
+            table=table.name,
+            where=f"{table.where} AND {follows}",
+            key=key,
+            most=table.at_once,
         )
+        found = await self._connection.fetch(sql, *values)
         return [tuple(row) for row in found]
 
 
@@ -111,14 +106,14 @@ class DatabaseWriter(DatabaseReader):
 
     async def place(self) -> Place | None:
         """Return how far an earlier copy came."""
-        if not await self._connection.fetchval("SELECT to_regclass('copying') IS NOT NULL"):
+        if not await self._connection.fetchval(_SQL["is_begun"]):
             return None
-        return _decode_place(await self._connection.fetchval("SELECT place FROM copying"))
+        return _decode_place(await self._connection.fetchval(_SQL["place"]))
 
     async def is_empty(self) -> bool:
         """Tell whether no server was used on it yet."""
         for name in _USED:
-            if await self._connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {name})"):
+            if await self._connection.fetchval(_SQL["has_rows"].format(table=name)):
                 return False
         return not await self.living()
 
@@ -126,13 +121,10 @@ class DatabaseWriter(DatabaseReader):
         """Empty the tables, and say that a copy is under way."""
         async with self._connection.transaction():
             names = ", ".join(table.name for table in TABLES)
-            await self._connection.execute(f"TRUNCATE {names}, counts RESTART IDENTITY")
-            await self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS copying (place bytea NOT NULL)"
-            )
-            await self._connection.execute("DELETE FROM copying")
-            encoded = msgspec.msgpack.encode(place)
-            await self._connection.execute("INSERT INTO copying VALUES ($1)", encoded)
+            await self._connection.execute(_SQL["empty"].format(tables=names))
+            await self._connection.execute(_SQL["make_place"])
+            await self._connection.execute(_SQL["forget_place"])
+            await self._connection.execute(_SQL["add_place"], msgspec.msgpack.encode(place))
 
     async def write(self, table: Table, rows: Sequence[Row], place: Place) -> None:
         """Write rows, and how far the copy is with them; raises `StoreRefused`."""
@@ -140,8 +132,7 @@ class DatabaseWriter(DatabaseReader):
             async with self._connection.transaction():
                 if rows:
                     await self._insert(table, rows)
-                encoded = msgspec.msgpack.encode(place)
-                await self._connection.execute("UPDATE copying SET place = $1", encoded)
+                await self._connection.execute(_SQL["set_place"], msgspec.msgpack.encode(place))
         except LOST as error:
             raise StoreRefused(f"the database was lost ({plain(error)}); go on later") from error
         except (ServerError, ValueError) as error:
@@ -164,32 +155,24 @@ class DatabaseWriter(DatabaseReader):
     async def _make_places(self, blocks: set[int]) -> None:
         """Make a place for the events of blocks, as workers do."""
         for block in sorted(blocks - self._placed):
-            await self._connection.execute("SELECT make_place($1)", block * BLOCK)
+            await self._connection.execute(_SQL["make_partition"], block * BLOCK)
             self._placed.add(block)
 
     async def finish(self, marks: Marks) -> None:
         """Make it a store that can be served."""
         run = self._connection.execute
         async with self._connection.transaction():
-            await run("DELETE FROM counts")
-            await run(
-                "INSERT INTO counts (scope, state, shard, n) "
-                "SELECT scope, state, 0, count(*) FROM tasks GROUP BY scope, state"
-            )
-            await run("UPDATE agents_watch SET version = $1", marks.agents_version)
-            await run("UPDATE agent_keys_version SET version = $1", marks.agent_keys_version)
+            await run(_SQL["forget_counts"])
+            await run(_SQL["count_tasks"])
+            await run(_SQL["set_agents_version"], marks.agents_version)
+            await run(_SQL["set_agent_keys_version"], marks.agent_keys_version)
             # The words of what was copied are indexed anew.
-            await run("DELETE FROM unindexed_blocks")
-            await run("SELECT setval('blocks', $1, false)", marks.task // BLOCK + 1)
+            await run(_SQL["forget_unindexed"])
+            await run(_SQL["set_block"], marks.task // BLOCK + 1)
             least = {"pushes": marks.push, "notes": marks.note}
             for name in _NUMBERED:
-                await run(
-                    "SELECT setval(pg_get_serial_sequence($1, 'number'), "
-                    f"greatest($2, (SELECT coalesce(max(number), 0) FROM {name})) + 1, false)",
-                    name,
-                    least.get(name, 0),
-                )
-            await run("DROP TABLE copying")
+                await run(_SQL["set_last"].format(table=name), name, least.get(name, 0))
+            await run(_SQL["drop_place"])
         # Plans of the first readers are as good as later ones.
         await run("ANALYZE")
 

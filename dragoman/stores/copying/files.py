@@ -11,6 +11,7 @@ import msgspec
 
 from dragoman.errors import ConfigError, StoreRefused
 from dragoman.stores.copying.tables import TABLES, Key, Marks, Place, Row, Table
+from dragoman.stores.named_sql import named
 from dragoman.stores.sqlite.files.generations import renew_generation
 from dragoman.stores.sqlite.inspection import Inspection, check_schema, open_to_read
 from dragoman.stores.sqlite.schema import (
@@ -25,14 +26,8 @@ from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
 # How what is under way is called until it is a store.
 _PART = ".copying"
 _decode_place = msgspec.msgpack.Decoder(Place).decode
-_STATE = (
-    "SELECT count(*), coalesce(sum(last_seq), 0), coalesce(max(status_at), 0) FROM tasks",
-    "SELECT coalesce(max(number), 0) FROM transfers",
-    "SELECT coalesce(max(number), 0) FROM trust_events",
-    "SELECT version FROM agents_watch",
-    "SELECT version FROM agent_keys_version",
-    "SELECT hex(value) FROM facts WHERE name IN ('secret', 'sealed_secret')",
-)
+_SQL = named("dragoman.stores.copying", "file.sql")
+_STATE = ("tasks", "transfers", "trust_events", "agents_version", "agent_keys_version", "secrets")
 
 
 class FileReader:
@@ -53,27 +48,21 @@ class FileReader:
 
     async def identity(self) -> str:
         """Return what tells this store, as it is now, from others and from itself later."""
-        found = [run(self._connection, sql) for sql in _STATE]
+        found = [run(self._connection, _SQL[name]) for name in _STATE]
         return sha256(msgspec.json.encode(found)).hexdigest()
 
     async def marks(self) -> Marks:
         """Return what is no row of a table."""
-        sequences = dict(run(self._connection, "SELECT name, seq FROM sqlite_sequence"))
-        ((task,),) = run(
-            self._connection,
-            "SELECT max(coalesce((SELECT max(number) FROM tasks), 0), "
-            "coalesce((SELECT max(task) FROM errands), 0), "
-            "coalesce((SELECT CAST(value AS INTEGER) FROM facts "
-            "WHERE name = 'retired_number'), 0))",
-        )
-        ((agents,),) = run(self._connection, "SELECT version FROM agents_watch")
-        ((keys,),) = run(self._connection, "SELECT version FROM agent_keys_version")
+        sequences = dict(run(self._connection, _SQL["sequences"]))
+        ((task,),) = run(self._connection, _SQL["last_task"])
+        ((agents,),) = run(self._connection, _SQL["agents_version"])
+        ((keys,),) = run(self._connection, _SQL["agent_keys_version"])
         push, note = (int(sequences.get(name, 0)) for name in ("pushes", "notes"))
         return Marks(task, push, note, agents, keys)
 
     async def count(self, table: Table) -> int:
         """Return how many rows a table has."""
-        sql = f"SELECT count(*) FROM {table.file_name} WHERE {table.where}"
+        sql = _SQL["count"].format(table=table.file_name, where=table.where)
         return int(run(self._connection, sql)[0][0])
 
     async def rows(self, table: Table, after: Key | None) -> Sequence[Row]:
@@ -85,22 +74,19 @@ class FileReader:
         if after is not None:
             marks = ", ".join("?" * len(table.key))
             follows, values = f"({key}) > ({marks})", tuple(after)
-        return run(
-            self._connection,
-            f"SELECT {columns} FROM {table.file_name} WHERE {table.where} AND {follows} "
-            f"ORDER BY {key} LIMIT {table.at_once}",
-            values,
+        sql = _SQL["rows"].format(
+            columns=columns,
+            table=table.file_name,
+            where=f"{table.where} AND {follows}",
+            key=key,
+            most=table.at_once,
         )
+        return run(self._connection, sql, values)
 
     def _events(self, table: Table, after: Key | None) -> Sequence[Row]:
         """Return rows of events, whose key is one number in a file."""
         place = -1 if after is None else after[0] << SEQ_BITS | after[1]
-        return run(
-            self._connection,
-            f"SELECT position >> {SEQ_BITS}, position & {MAX_SEQ}, n, kind, bodies FROM events "
-            f"WHERE position > ? ORDER BY position LIMIT {table.at_once}",
-            (place,),
-        )
+        return run(self._connection, _SQL["events"], (SEQ_BITS, MAX_SEQ, place, table.at_once))
 
 
 class FileWriter(FileReader):
@@ -116,9 +102,9 @@ class FileWriter(FileReader):
 
     async def place(self) -> Place | None:
         """Return how far an earlier copy came."""
-        if not run(self._connection, "SELECT 1 FROM sqlite_schema WHERE name = 'copying'"):
+        if not run(self._connection, _SQL["is_begun"]):
             return None
-        return _decode_place(run(self._connection, "SELECT place FROM copying")[0][0])
+        return _decode_place(run(self._connection, _SQL["place"])[0][0])
 
     async def is_empty(self) -> bool:
         """Tell whether there is nothing: a file of the target's own name is never touched."""
@@ -129,55 +115,51 @@ class FileWriter(FileReader):
         connection = self._connection
         with transaction(connection):
             # Transfers are final, which half a copy is not.
-            triggers = run(connection, "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+            triggers = run(connection, _SQL["triggers"])
             for name, _ in triggers:
-                run(connection, f"DROP TRIGGER {name}")
+                run(connection, _SQL["drop_trigger"].format(name=name))
             for table in TABLES:
-                run(connection, f"DELETE FROM {table.file_name}")
+                run(connection, _SQL["empty"].format(table=table.file_name))
             for _, sql in triggers:
                 run(connection, sql)
-            run(connection, "CREATE TABLE IF NOT EXISTS copying (place BLOB NOT NULL)")
-            run(connection, "DELETE FROM copying")
-            run(connection, "INSERT INTO copying VALUES (?)", (msgspec.msgpack.encode(place),))
+            run(connection, _SQL["make_place"])
+            run(connection, _SQL["forget_place"])
+            run(connection, _SQL["add_place"], (msgspec.msgpack.encode(place),))
 
     async def write(self, table: Table, rows: Sequence[Row], place: Place) -> None:
         """Write rows, and how far the copy is with them."""
         with transaction(self._connection):
             if rows:
                 self._insert(table, rows)
-            run(self._connection, "UPDATE copying SET place = ?", (msgspec.msgpack.encode(place),))
+            run(self._connection, _SQL["set_place"], (msgspec.msgpack.encode(place),))
 
     def _insert(self, table: Table, rows: Sequence[Row]) -> None:
         insert = inserter(self._connection)
         if table.name == "events":
             found = [(task << SEQ_BITS | last, *rest) for task, last, *rest in rows]
-            insert("INSERT INTO events (position, n, kind, bodies) VALUES (?, ?, ?, ?)", found)
+            insert(_SQL["add_events"], found)
             return
         names = [*table.columns, *(name for name, _ in table.fixed)]
         fixed = tuple(value for _, value in table.fixed)
-        into = f"INSERT INTO {table.file_name} ({', '.join(names)})"
-        values = ", ".join("?" * len(names))
-        insert(f"{into} VALUES ({values})", [(*row, *fixed) for row in rows])
+        sql = _SQL["add_rows"].format(
+            table=table.file_name, columns=", ".join(names), values=", ".join("?" * len(names))
+        )
+        insert(sql, [(*row, *fixed) for row in rows])
 
     async def finish(self, marks: Marks) -> None:
         """Make it a store that can be served, under its own name."""
         connection = self._connection
         with transaction(connection):
-            run(connection, "DELETE FROM counts")
-            run(
-                connection,
-                "INSERT INTO counts (scope, state, n) "
-                "SELECT scope, state, count(*) FROM tasks GROUP BY scope, state",
-            )
+            run(connection, _SQL["forget_counts"])
+            run(connection, _SQL["count_tasks"])
             agents, keys = marks.agents_version, marks.agent_keys_version
-            run(connection, "UPDATE agents_watch SET version = ?", (agents,))
-            run(connection, "UPDATE agent_keys_version SET version = ?", (keys,))
-            run(connection, "DELETE FROM facts WHERE name = 'retired_number'")
-            run(connection, "INSERT INTO facts VALUES ('retired_number', ?)", (marks.task,))
+            run(connection, _SQL["set_agents_version"], (agents,))
+            run(connection, _SQL["set_agent_keys_version"], (keys,))
+            run(connection, _SQL["set_last_task"], (marks.task,))
             for name, last in (("pushes", marks.push), ("notes", marks.note)):
-                run(connection, "DELETE FROM sqlite_sequence WHERE name = ?", (name,))
-                run(connection, "INSERT INTO sqlite_sequence VALUES (?, ?)", (name, last))
-            run(connection, "DROP TABLE copying")
+                run(connection, _SQL["forget_sequence"], (name,))
+                run(connection, _SQL["add_sequence"], (name, last))
+            run(connection, _SQL["drop_place"])
             renew_generation(connection)
         found = [str(line) for (line,) in run(connection, "PRAGMA integrity_check(5)")]
         if found != ["ok"]:

@@ -12,15 +12,13 @@ from typing import Any
 
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.stores.interface import Append, Create, LeaveNote, Rung, Write
+from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.workers import Workers
 from dragoman.stores.rings import WorkerBus, decoded, encoded
 
 _CHANNEL = "dragoman"
-# The ring's own commit waits for no disk and no standby: what it tells of is durable already.
-_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify('dragoman', $1)"
-_MAKE_NAME = "INSERT INTO facts VALUES ('cluster', $1) ON CONFLICT DO NOTHING"
-_NAME = "SELECT value FROM facts WHERE name = 'cluster'"
+_SQL = named("dragoman.stores.postgres", "bus.sql")
 
 
 def bus_of(url: str, connections: DatabaseConnections, workers: Workers) -> WorkerBus:
@@ -56,8 +54,8 @@ def bus_of(url: str, connections: DatabaseConnections, workers: Workers) -> Work
 
 async def _name(connections: DatabaseConnections) -> bytes:
     """Return what tells this database from every other, made once."""
-    await connections.rows(_MAKE_NAME, token_bytes(8))
-    ((name,),) = await connections.rows(_NAME)
+    await connections.rows(_SQL["make_name"], token_bytes(8))
+    ((name,),) = await connections.rows(_SQL["name"])
     return name
 
 
@@ -73,7 +71,7 @@ class NotifyBus(WorkerBus):
         message = encoded(self.worker(), 0, rung).decode()
         # Lost with its connection: listeners look again by themselves.
         with contextlib.suppress(StoreUnavailable):
-            await self._connections.rows(_NOTIFY, message)
+            await self._connections.rows(_SQL["notify"], message)
 
     async def _opened(self, session: Connection) -> None:
         await session.add_listener(_CHANNEL, self._heard)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
 from dragoman.errors import ConfigError, StoreFull, StoreReadOnly, StoreUnavailable
+from dragoman.stores.named_sql import named
 
 logger = logging.getLogger("dragoman")
 
@@ -54,10 +55,7 @@ _SETTINGS = {
 _READ_ONLY = {"default_transaction_read_only": "on"}
 # A commit that waits for a standby must not be given up: it is there already, and not at the
 # standby. Whatever the role or the database says, nothing ends our writes but the server's end.
-_NO_TIMEOUTS = """
-SELECT set_config(name, '0', false) FROM pg_settings
-WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
-    'idle_in_transaction_session_timeout', 'idle_session_timeout')"""
+_NO_TIMEOUTS = named("dragoman.stores.postgres", "connections.sql")["no_timeouts"]
 # How PgBouncer refuses a client that brings settings: no server says so.
 _POOLER = "unsupported startup parameter"
 # What says that a connection is of no more use, or that the server is not (yet) a primary.

@@ -6,18 +6,10 @@ from collections.abc import Callable, Sequence
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface.limits import Draw, Drawn
+from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import DatabaseConnections, Row
 
-_DRAW = (
-    "SELECT granted, remaining, living FROM draw_limits($1, $2, $3, $4, $5, $6, $7) ORDER BY place"
-)
-_DRAW_SEATS = (
-    "SELECT granted, remaining, living FROM draw_seats($1, $2, $3, $4, $5, $6, $7) ORDER BY place"
-)
-_CLEAN = (
-    "DELETE FROM limits WHERE full_at < extract(epoch FROM clock_timestamp())",
-    "DELETE FROM seats WHERE worker NOT IN (SELECT number FROM workers WHERE gone_at IS NULL)",
-)
+_SQL = named("dragoman.stores.postgres", "limits.sql")
 # Seconds for an answer: a request waits for it.
 _ANSWER_WITHIN = 1.0
 # Seconds between two looks for what is of no more use.
@@ -60,18 +52,22 @@ class Limits:
         return [Drawn(granted, left) for granted, left, _ in found]
 
     async def _of_rates(self, draws: Sequence[Draw]) -> list[Row]:
+        if not draws:
+            return []
         rows = [(d.name, d.key, d.count, d.seconds, d.need, d.want, d.back) for d in draws]
-        return await self._connections.rows(_DRAW, *zip(*rows, strict=True)) if rows else []
+        columns = zip(*rows, strict=True)
+        return await self._connections.rows(_SQL["draw_limits"], *columns)
 
     async def _of_seats(self, draws: Sequence[Draw]) -> list[Row]:
-        rows = [(d.name, d.key, d.count, d.need, d.want, d.held) for d in draws]
-        if not rows:
+        if not draws:
             return []
-        return await self._connections.rows(_DRAW_SEATS, self.worker, *zip(*rows, strict=True))
+        rows = [(d.name, d.key, d.count, d.need, d.want, d.held) for d in draws]
+        columns = zip(*rows, strict=True)
+        return await self._connections.rows(_SQL["draw_seats"], self.worker, *columns)
 
     async def _clean(self) -> None:
         """Forget buckets that are full and seats of workers that are gone, now and then."""
         if time.monotonic() - self._cleaned_at > _CLEAN_EVERY:
             self._cleaned_at = time.monotonic()
-            for statement in _CLEAN:
-                await self._connections.rows(statement)
+            await self._connections.rows(_SQL["forget_limits"])
+            await self._connections.rows(_SQL["forget_seats"])

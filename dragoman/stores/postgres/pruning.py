@@ -85,7 +85,7 @@ async def _drop_empty(connections: DatabaseConnections) -> None:
         try:
             async with connections.transaction() as connection:
                 await connection.execute(_PATIENCE)
-                await connection.execute(f"DROP TABLE events_{part}, snapshots_{part}")
+                await connection.execute(_SQL["drop_part"].format(part=part))
         except LockTimeout:
             logger.info("partition %d is read at present; it is dropped next time", part)
         except StoreUnavailable as error:

@@ -102,3 +102,6 @@ WITH forgotten AS (
     RETURNING number
 )
 DELETE FROM beats WHERE worker IN (SELECT number FROM forgotten);
+
+-- name: drop_part
+DROP TABLE events_{part}, snapshots_{part};

@@ -11,13 +11,7 @@ from dragoman.stores import named_sql
 from dragoman.stores.postgres.connections import Connection, ServerError, plain, state_of
 
 _PACKAGE = "dragoman.stores.postgres"
-# The second half of the advisory lock of migrations; workers have positive numbers.
-_LOCK = "SELECT pg_advisory_xact_lock(1685217639, -2)"
-_VERSIONS = """
-CREATE TABLE IF NOT EXISTS dragoman_schema (
-    version int NOT NULL, -- the last migration that was run
-    oldest  int NOT NULL -- the last migration that a program has to know to use the database
-)"""
+_SQL = named_sql.named(_PACKAGE, "schema.sql")
 COMPATIBLE = "-- compatible"
 _OLDEST_SERVER = 140_000
 # What a script may meet in a database of another program, and without rights.
@@ -74,13 +68,13 @@ async def migrate(connection: Connection, *, is_copying: bool = False) -> None:
     Half a copy of another store is refused, but for who goes on with it (`is_copying`)."""
     async with connection.transaction():
         # Another process that migrates is waited for.
-        await connection.execute(_LOCK)
+        await connection.execute(_SQL["lock"])
         if not is_copying and await connection.fetchval("SELECT to_regclass('copying')"):
             raise ConfigError(
                 "store: a copy into this database was cut off; finish it: dragoman store copy"
             )
-        await _run(connection, _VERSIONS)
-        row = await connection.fetchrow("SELECT version, oldest FROM dragoman_schema")
+        await _run(connection, _SQL["make_versions"])
+        row = await connection.fetchrow(_SQL["versions"])
         done, oldest = row or (0, 0)
         if oldest > latest():
             _refuse_newer(done)
@@ -95,23 +89,16 @@ async def migrate(connection: Connection, *, is_copying: bool = False) -> None:
             )
         if done and breaking:
             # One of them that is frozen must not wake up to write.
-            await connection.execute(
-                "UPDATE workers SET gone_at = clock_timestamp() WHERE gone_at IS NULL"
-            )
+            await connection.execute(_SQL["dismiss_workers"])
         for _, script in wanted:
             await _run(connection, script)
-        await connection.execute("DELETE FROM dragoman_schema")
-        await connection.execute(
-            "INSERT INTO dragoman_schema VALUES ($1, $2)", latest(), max([oldest, *breaking])
-        )
+        await connection.execute(_SQL["forget_versions"])
+        await connection.execute(_SQL["add_versions"], latest(), max([oldest, *breaking]))
 
 
 async def _living(connection: Connection) -> int:
     """Return how many workers may write; one that is dead was perhaps not marked so by any."""
-    return await connection.fetchval(
-        "SELECT count(*) FROM workers LEFT JOIN beats ON worker = number WHERE gone_at IS NULL "
-        "AND (has_session(number) OR coalesce(at, joined_at) + lease > clock_timestamp())"
-    )
+    return await connection.fetchval(_SQL["living"])
 
 
 async def _run(connection: Connection, script: str) -> None:
@@ -137,7 +124,7 @@ async def check_present(connection: Connection) -> None:
     """Refuse a database whose tables are not what this release reads; raises `ConfigError`."""
     if await connection.fetchval("SELECT to_regclass('dragoman_schema') IS NULL"):
         raise ConfigError("store: this database has no tasks of ours; start a server on it once")
-    version, oldest = await connection.fetchrow("SELECT version, oldest FROM dragoman_schema")
+    version, oldest = await connection.fetchrow(_SQL["versions"])
     if version < latest():
         raise ConfigError(
             f"store: the database has schema {version}, this release needs {latest()}; dragoman "
@@ -151,7 +138,7 @@ async def check_present(connection: Connection) -> None:
 async def check_same(connection: Connection) -> None:
     """Refuse a database that may have more than this release knows of; raises `ConfigError`."""
     await check_present(connection)
-    version = await connection.fetchval("SELECT version FROM dragoman_schema")
+    version, _ = await connection.fetchrow(_SQL["versions"])
     if version > latest():
         _refuse_newer(version)
 

@@ -77,3 +77,7 @@ ORDER BY number LIMIT $4 FOR UPDATE;
 
 -- name: reseal_credential
 UPDATE agent_credentials SET body = $1 WHERE number = $2 AND 0 = $3;
+
+-- name: lock_alone
+-- Held by the session of a change of key.
+SELECT pg_try_advisory_lock(1685217639, -4);

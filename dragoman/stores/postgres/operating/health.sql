@@ -51,3 +51,6 @@ SELECT version FROM dragoman_schema;
 
 -- name: unsealed
 SELECT count(*)::int, coalesce(now_ms() - min(at), 0)::bigint FROM transfers WHERE number IS NULL;
+
+-- name: waiting_for_standby
+SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep';

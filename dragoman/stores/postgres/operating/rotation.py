@@ -18,8 +18,6 @@ from dragoman.stores.postgres.schema import check_present
 from dragoman.stores.postgres.seals import keys_of, reseal, tables
 
 _SQL = named("dragoman.stores.postgres", "seals.sql")
-# Held by the session of a change of key.
-_ALONE = "SELECT pg_try_advisory_lock(1685217639, -4)"
 
 
 async def sealed_with(addresses: Addresses) -> list[bytes]:
@@ -31,7 +29,7 @@ async def sealed_with(addresses: Addresses) -> list[bytes]:
 async def rotate(addresses: Addresses, sealing: Sealing, key: bytes) -> Rotated:
     """Seal everything with a key, then take the others off the list."""
     async with _connected(addresses) as connection:
-        if not await connection.fetchval(_ALONE):
+        if not await connection.fetchval(_SQL["lock_alone"]):
             raise ConfigError("store: another change of this store's key is under way")
         async with connection.transaction():
             await connection.execute(_SQL["lock"])

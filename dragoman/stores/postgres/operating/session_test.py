@@ -11,6 +11,7 @@ from secrets import randbits, token_hex
 from typing import Any
 
 from dragoman.errors import ConfigError
+from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import (
     LOST,
     Connection,
@@ -21,16 +22,7 @@ from dragoman.stores.postgres.connections import (
 
 # Seconds until a ring counts as lost.
 HEARD_WITHIN = 5.0
-_PID = "SELECT pg_backend_pid()"
-# Another first half than our locks have.
-_LOCK = "SELECT pg_try_advisory_lock(1685217640, $1)"
-_HAS_LOCK = """
-SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217640
-    AND objid = $1::int::oid AND objsubid = 2 AND granted AND pid = pg_backend_pid())"""
-_SEES_LOCK = """
-SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217640
-    AND objid = $1::int::oid AND objsubid = 2 AND granted
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
+_SQL = named("dragoman.stores.postgres.operating", "session_test.sql")
 
 
 async def check_session(connections: DatabaseConnections) -> None:
@@ -65,8 +57,8 @@ async def check_session(connections: DatabaseConnections) -> None:
 
 async def _check_same(connections: DatabaseConnections, session: Connection) -> None:
     key = randbits(31)
-    await session.fetchval(_LOCK, key)
-    ((is_seen,),) = await connections.rows(_SEES_LOCK, key)
+    await session.fetchval(_SQL["lock"], key)
+    ((is_seen,),) = await connections.rows(_SQL["sees_lock"], key)
     if not is_seen:
         raise ConfigError(
             "store_session_url: this is another database than that of the store; give the address "
@@ -80,13 +72,13 @@ async def _is_own(session: Connection, other: Connection) -> bool:
     def listener(*_: Any) -> None:
         heard.set()
 
-    pid = await session.fetchval(_PID)
+    pid = await session.fetchval(_SQL["pid"])
     await session.add_listener(channel, listener)
-    await session.fetchval(_LOCK, key)
+    await session.fetchval(_SQL["lock"], key)
     async with other.transaction():
         # A pooler gives it the session that was used last: ours, if it can.
-        is_same = await other.fetchval(_PID) != pid == await session.fetchval(_PID)
-        has_lock = await session.fetchval(_HAS_LOCK, key)
-    await other.execute("SELECT pg_notify($1, '')", channel)
+        is_same = await other.fetchval(_SQL["pid"]) != pid == await session.fetchval(_SQL["pid"])
+        has_lock = await session.fetchval(_SQL["has_lock"], key)
+    await other.execute(_SQL["notify"], channel)
     await heard.wait()
     return is_same and has_lock

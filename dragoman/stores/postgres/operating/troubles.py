@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface import StoreTrouble
+from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import LOST, DatabaseConnections, ServerError
 from dragoman.stores.postgres.workers import Workers
 from dragoman.stores.postgres.writer import Writer
@@ -13,8 +14,7 @@ from dragoman.stores.rings import WorkerBus
 # Seconds that a commit may take before it is worth a word, and for the server to say why.
 _LONG = 2.0
 _ANSWER_WITHIN = 0.8
-# Commits that wait for a standby.
-_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+_SQL = named("dragoman.stores.postgres.operating", "health.sql")
 
 
 async def troubles(
@@ -45,7 +45,7 @@ async def read_only_troubles(connections: DatabaseConnections) -> Sequence[Store
 async def _of_the_database(connections: DatabaseConnections, workers: Workers) -> StoreTrouble:
     try:
         async with asyncio.timeout(_ANSWER_WITHIN):
-            ((waiting,),) = await connections.rows(_WAITING)
+            ((waiting,),) = await connections.rows(_SQL["waiting_for_standby"])
     except (*LOST, ServerError, StoreUnavailable):
         return StoreTrouble("database", "the database does not answer", is_serious=True)
     if workers.session is None:
