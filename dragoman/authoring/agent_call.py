@@ -21,7 +21,8 @@ from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
 from dragoman.client.second_tries import wished_wait
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.engine.running.relaying import record_delegated
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import (

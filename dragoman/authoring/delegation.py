@@ -29,7 +29,7 @@ from dragoman.authoring.steps import (
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content
-from dragoman.client.streams.stream import Shown
+from dragoman.client.streams.shown_task import Shown
 from dragoman.engine.running.worker import Worker
 from dragoman.errors import BudgetExceeded, InsufficientCredits, TaskNotFound
 from dragoman.model.events import Delegated, StepKind, StepRecorded

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dragoman.authoring.delegation import Calls
     from dragoman.client.answer import Answer
     from dragoman.client.content import Content as CallContent
-    from dragoman.client.streams.stream import Shown
+    from dragoman.client.streams.shown_task import Shown
 
 P = ParamSpec("P")
 T = TypeVar("T")

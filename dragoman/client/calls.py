@@ -35,7 +35,8 @@ from dragoman.client.streams.bound_streams import ClientStream, closed, closed_s
 from dragoman.client.streams.life_signs import Silence
 from dragoman.client.streams.lost_messages import find_task
 from dragoman.client.streams.presence import send_watched
-from dragoman.client.streams.stream import Polling, Stream, Until
+from dragoman.client.streams.shown_task import Until
+from dragoman.client.streams.stream import Polling, Stream
 from dragoman.client.streams.texts import StreamTexts
 from dragoman.client.streams.transitions import read_all
 from dragoman.egress.egress import Egress

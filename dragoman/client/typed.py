@@ -16,7 +16,8 @@ from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content
 from dragoman.client.requests import OnRequest
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.client.streams.texts import StreamTexts
 from dragoman.client.sync import Iteration
 from dragoman.errors import InvalidAgentResponse

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.egress.waits import Waits
 from dragoman.errors import A2AError, ConfigError, DeliveryUnknown, Unreachable
 from dragoman.model import operations as ops

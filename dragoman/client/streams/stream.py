@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, Literal, Self
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Self
 
 import msgspec
 
@@ -30,6 +30,7 @@ from dragoman.client.streams.life_signs import (
 from dragoman.client.streams.lost_messages import find_task
 from dragoman.client.streams.presence import is_away, show_of_life
 from dragoman.client.streams.replay_filter import ReplayFilter
+from dragoman.client.streams.shown_task import Shown, ShownTask, Until
 from dragoman.errors import (
     A2AError,
     DeliveryUnknown,
@@ -43,15 +44,12 @@ from dragoman.errors import (
     UnsupportedOperation,
 )
 from dragoman.model import operations as ops
-from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
+from dragoman.model.events import Event, StatusUpdate
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.task import Task
 from dragoman.service import Batch, Opening, Reply, TaskReply
-
-Shown = Task | Message | StatusUpdate | ArtifactUpdate
-Until = Literal["rest", "terminal"]
 
 # Seconds that a task under way may be out of reach before we say so.
 PATIENCE = 60.0
@@ -109,22 +107,19 @@ class Stream:
         follows the same task with several streams."""
         self._connection = connection
         self._operation = operation
-        # The task that was asked for.
-        is_subscription = isinstance(operation, ops.SubscribeToTask)
-        self._subscribed = operation.task_id if is_subscription else ""
-        self._until = until
         self._polling = polling or Polling()
         self._patience = patience
         self._polls_only = polls_only
-        self._replay_filter = ReplayFilter(is_light=is_light)
-        self._cursor = after
-        self._is_done = False
-        # A send to a task that waits may open with it still waiting: that is not yet its answer.
-        self._waited_as: TaskStatus | None = None
+        # With what is known already, and so not shown.
+        if isinstance(begun, ReplayFilter):
+            self._replay_filter = begun.copy()
+        else:
+            self._replay_filter = ReplayFilter(is_light=is_light)
+            if begun is not None:
+                self._replay_filter.apply(begun)
+        self._shown = ShownTask(connection, operation, until, after, self._replay_filter)
         # The task of a message whose answer was lost.
         self._found_task_id = ""
-        # Whether the peer's streams know more than its task, so that only the task will do.
-        self._is_lagging = False
         # Whether something was left out that looked like a repetition.
         self._is_doubtful = False
         # Whether a wait for an event was given up, so that its progress is unknown.
@@ -146,11 +141,6 @@ class Stream:
         self.before: Callable[[], Awaitable[None]] | None = None
         # Waited for whenever the agent has sent much that is nothing to show.
         self.idle: Idle | None = None
-        # Known already, and so not shown.
-        if isinstance(begun, ReplayFilter):
-            self._replay_filter = begun.copy()
-        elif begun is not None:
-            self._replay_filter.apply(begun)
         self._events = self._run()
 
     def __aiter__(self) -> Self:
@@ -200,7 +190,7 @@ class Stream:
     @property
     def cursor(self) -> int | None:
         """The position of the last event shown, for `subscribe(after=...)`; None: there is none."""
-        return self._cursor
+        return self._shown.cursor
 
     @property
     def task(self) -> Task | None:
@@ -234,7 +224,7 @@ class Stream:
                 async with contextlib.aclosing(streamed := self._streamed()):
                     async for event in streamed:
                         yield event
-            if not self._is_done:
+            if not self._shown.is_done:
                 async with contextlib.aclosing(polled := self._polled()):
                     async for event in polled:
                         yield event
@@ -276,17 +266,17 @@ class Stream:
                         if not is_new and is_alive and self.idle is not None:
                             await self.idle()
                         is_alive = True
-                        if self._is_done or self._is_lagging:
+                        if self._shown.is_done or self._shown.is_lagging:
                             return
             except (*_NO_STREAM, *_BREAKS, TaskNotFound) as error:
                 problem = self._problem_of(error, operation)
                 if problem is None:
                     return
             if isinstance(problem, _TaskRests):
-                for event in self._caught_up(problem.task):
+                for event in self._shown.caught_up(problem.task):
                     breaks.tries = 0
                     yield event
-                if self._is_done:
+                if self._shown.is_done:
                     return
             breaks.note(time.monotonic() - opened_at if is_alive else 0.0)
             if not self._replay_filter.task_id:
@@ -295,38 +285,24 @@ class Stream:
                     return
                 operation, after = found
                 continue
-            # The stream broke off, or ended before its task did.
             # An agent that does not stream, or not any more, still answers reads of the task.
             is_refused = isinstance(problem, _NO_STREAM)
-            if problem is not None and breaks.is_hopeless(problem) and not is_refused:
-                raise problem
-            if problem is None and self._is_waiting():
-                # Ended by the peer and not cut: waiting is its answer.
-                self._is_done = True
-                return
-            if breaks.ends_too_often(problem):
-                return
-            if not self._has_resumable_streams(is_refused=is_refused):
+            if not self._goes_on(problem, breaks, is_refused=is_refused):
                 return
             if breaks.needs_pause:
                 await self._connection.pause(max(1, breaks.tries - 1), problem or Unreachable())
             operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
-            after = self._cursor if self._connection.has_positions and not is_refused else None
+            has_positions = self._connection.has_positions and not is_refused
+            after = self._shown.cursor if has_positions else None
             if after is None and (problem is None or is_wrong(problem) or breaks.tries > 1):
                 # The task may have come to rest meanwhile.
-                try:
-                    task = await self._read_task()
-                except NoSignOfLife:
-                    raise
-                except _BREAKS as error:
-                    if breaks.is_late:
-                        raise
-                    await self._connection.pause(breaks.tries, error)
+                task = await self._read_between(breaks)
+                if task is None:
                     continue
-                for event in self._caught_up(task):
+                for event in self._shown.caught_up(task):
                     breaks.tries = 0
                     yield event
-                if self._is_done:
+                if self._shown.is_done:
                     return
                 if breaks.tries > 1 and not isinstance(problem, Unreachable):
                     # It ends its streams, or refuses them, while the task goes on.
@@ -339,11 +315,37 @@ class Stream:
             if not self._has_resumable_streams():
                 return None
             task_id = TaskId(self._replay_filter.task_id)
-            return ops.SubscribeToTask(task_id=task_id), self._cursor
+            return ops.SubscribeToTask(task_id=task_id), self._shown.cursor
         if self._is_interrupted and isinstance(self._operation, ops.SendMessage):
             lost = DeliveryUnknown("The wait for the agent's answer was given up")
             return await self._before_the_task(self._operation, lost, 1)
-        return self._operation, self._cursor
+        return self._operation, self._shown.cursor
+
+    def _goes_on(self, problem: A2AError | None, breaks: Breaks, *, is_refused: bool) -> bool:
+        """Tell whether to try a further stream after one that broke off, or ended before its task
+        did. Raises what is the end."""
+        if problem is not None and breaks.is_hopeless(problem) and not is_refused:
+            raise problem
+        if problem is None and self._shown.is_waiting():
+            # Ended by the peer and not cut: waiting is its answer.
+            self._shown.is_done = True
+            return False
+        if breaks.ends_too_often(problem):
+            return False
+        return self._has_resumable_streams(is_refused=is_refused)
+
+    async def _read_between(self, breaks: Breaks) -> Task | None:
+        """Return how the task stands between two streams; None: that could not be read just now,
+        and there was a pause."""
+        try:
+            return await self._read_task()
+        except NoSignOfLife:
+            raise
+        except _BREAKS as error:
+            if breaks.is_late:
+                raise
+            await self._connection.pause(breaks.tries, error)
+            return None
 
     def _has_resumable_streams(self, *, is_refused: bool = False) -> bool:
         """Whether a further stream shows all that happens from here on. One without positions
@@ -373,11 +375,6 @@ class Stream:
             case _:
                 return error
 
-    def _caught_up(self, task: Task) -> Iterator[Shown]:
-        """Give what a task that was read has and was not shown."""
-        yield from self._deliver(self._replay_filter.missing(task))
-        self._note_status(task.status)
-
     async def _before_the_task(
         self, operation: ops.Operation, problem: A2AError | None, tries: int
     ) -> tuple[ops.Operation, int | None] | None:
@@ -393,7 +390,7 @@ class Stream:
             if not isinstance(problem, Unreachable | TimedOut | Overloaded):
                 raise problem
             await self._connection.pause(tries, problem)
-            return operation, self._cursor
+            return operation, self._shown.cursor
         if self._connection.may_repeat(operation, problem):
             await self._connection.pause(tries, problem)
             # Sent again, the message leads to its task; from its beginning, if that began here.
@@ -415,66 +412,37 @@ class Stream:
                 if self._replay_filter.task_id:
                     raise InvalidAgentResponse("a message came where a task was under way")
                 self.message = batch
-                self._is_done = True
+                self._shown.is_done = True
                 yield batch
                 return
             case Opening():
-                for event in self._opened(await self._filled(batch)):
+                for event in self._shown.opened(await self._filled(batch)):
                     yield event
                 return
             case _:
                 pass
         if is_first and self._replay_filter.task_id and not self._connection.has_positions:
             # Back without a Task: what fell between cannot be told from this.
-            self._is_lagging = True
+            self._shown.is_lagging = True
             return
         for recorded in batch:
-            if self._is_done:
+            if self._shown.is_done:
                 return
-            for event in self._deliver(await self._news(recorded)):
-                self._move(recorded.seq)
+            for event in self._shown.deliver(await self._news(recorded)):
+                self._shown.move(recorded.seq)
                 yield event
-            self._move(recorded.seq)
-
-    def _opened(self, opening: Opening) -> Iterator[Shown]:
-        task = opening.reply.reading.task
-        seq = opening.reply.reading.seq
-        events: list[Event] = [task]
-        if not self._replay_filter.task_id:
-            self._check(task.id, task.context_id)
-            if self._is_continuation() and task.status.state.is_interrupted:
-                self._waited_as = task.status
-        else:
-            self._check(task.id, task.context_id)
-            is_known = self._cursor is not None and 0 < seq <= self._cursor
-            if self._connection.has_positions and not opening.is_reset and is_known:
-                # As of where we left off: all of it was shown.
-                return
-            if self._replay_filter.is_ahead_of(task):
-                # What it streams it keeps only later: until then there is nothing to go by.
-                self._is_lagging = True
-                return
-            if opening.is_reset:
-                # Its positions begin anew.
-                self._cursor = None
-            events = self._replay_filter.missing(task)
-        for event in self._deliver(events):
-            self._move(seq)
-            yield event
-        self._move(seq)
-        if not self._connection.has_positions:
-            self._replay_filter.expect_repetition(task)
+            self._shown.move(recorded.seq)
 
     async def _news(self, recorded: Recorded) -> list[Event]:
         """Return what an event tells that was not shown."""
         is_placed = recorded.seq and self._connection.has_positions
-        if is_placed and self._cursor is not None and recorded.seq <= self._cursor:
+        if is_placed and self._shown.cursor is not None and recorded.seq <= self._shown.cursor:
             return []
         event = recorded.event
         if isinstance(event, Message):
             raise InvalidAgentResponse("a message came where a task was under way")
         if isinstance(event, Task):
-            self._check(event.id, event.context_id)
+            self._shown.check(event.id, event.context_id)
             return self._replay_filter.missing(event)
         if self._replay_filter.is_repetition(event):
             # The peer told of it while it made the Task that this stream began with.
@@ -483,20 +451,10 @@ class Stream:
         if self._is_doubtful and isinstance(event, StatusUpdate) and event.status.state.is_terminal:
             # Two chunks may also be alike: the last look is the whole task.
             return self._replay_filter.missing(await self._get())
-        if isinstance(event, StatusUpdate) and self._ends_empty(event.status):
+        if isinstance(event, StatusUpdate) and self._shown.ends_empty(event.status):
             again = await self._read_again()
             return [event] if again is None else self._replay_filter.missing(again)
         return [event]
-
-    def _ends_empty(self, status: TaskStatus) -> bool:
-        """Whether a task is complete with this, and no result of it was shown. What was said on the
-        way, how far it is or a question, need not be one."""
-        is_complete = status.state is TaskState.COMPLETED and status.message is None
-        return (
-            is_complete
-            and not self._connection.has_positions
-            and not self._replay_filter.has_artifacts
-        )
 
     async def _filled(self, opening: Opening) -> Opening:
         """Return a task that opens a stream: one that is complete with nothing in it as the agent
@@ -519,61 +477,13 @@ class Stream:
             has_spoken=self._replay_filter.has_spoken,
         )
 
-    def _deliver(self, events: Sequence[Event]) -> Iterator[Shown]:
-        for event in events:
-            if self._is_done:
-                return
-            match event:
-                case Task() | Message():
-                    pass
-                case StatusUpdate() | ArtifactUpdate():
-                    self._check(event.task_id, event.context_id)
-                case _:
-                    continue
-            self._replay_filter.apply(event)
-            if isinstance(event, Task | StatusUpdate):
-                self._note_status(event.status)
-            yield event
-
-    def _note_status(self, status: TaskStatus) -> None:
-        """Note whether this is where the caller wanted to get to."""
-        if status.state.is_resting and (status.state.is_terminal or self._until == "rest"):
-            self._is_done = self._is_end(status)
-
-    def _is_end(self, status: TaskStatus) -> bool:
-        """Say whether a status is where the caller wanted to get to."""
-        if status.state.is_terminal:
-            return True
-        is_wanted = status.state.is_interrupted and self._until == "rest"
-        return is_wanted and status != self._waited_as
-
-    def _check(self, task_id: str, context_id: str) -> None:
-        task = self._replay_filter.task_id
-        if task and task_id and task_id != task:
-            raise InvalidAgentResponse("an event of another task came in this one's stream")
-        if self._subscribed and task_id and task_id != self._subscribed:
-            raise InvalidAgentResponse("the stream is of another task than was asked for")
-
-    def _is_continuation(self) -> bool:
-        operation = self._operation
-        return isinstance(operation, ops.SendMessage) and bool(operation.message.task_id)
-
-    def _is_waiting(self) -> bool:
-        """Whether the task waits, and that is what the caller wanted to get to."""
-        state = self._replay_filter.state
-        return self._until == "rest" and state is not None and state.is_interrupted
-
-    def _move(self, seq: int) -> None:
-        if seq and self._connection.has_positions:
-            self._cursor = max(seq, self._cursor or 0)
-
     # Asking
 
     async def _get(self, history: int | None = None) -> Task:
         operation = ops.GetTask(task_id=TaskId(self._task_id()), history=history)
         reply = await self._connection.answer(operation, self.leniencies.add)
         task = task_of(reply)
-        self._check(task.id, task.context_id)
+        self._shown.check(task.id, task.context_id)
         return task
 
     async def _read_task(self, history: int | None = None) -> Task:
@@ -593,8 +503,8 @@ class Stream:
         try:
             operation = ops.GetTask(task_id=TaskId(self._task_id()), history=0)
             task = task_of(await self._connection.answer_once(operation))
-            self._check(task.id, task.context_id)
-            if self._is_end(task.status):
+            self._shown.check(task.id, task.context_id)
+            if self._shown.is_end(task.status):
                 return _TaskRests(await self._get())
         except A2AError as error:
             if isinstance(error, TaskNotFound) or is_away(error):
@@ -630,7 +540,7 @@ class Stream:
         answered_at = time.monotonic()
         # The first look is at once, unless there just was one.
         is_first = not is_read
-        while not self._is_done:
+        while not self._shown.is_done:
             if failures:
                 await asyncio.sleep(_spread(max(interval, AFTER_FAILURE), failures))
             elif not is_first:
@@ -653,8 +563,8 @@ class Stream:
                 continue
             if not is_first:
                 # It had its time to take the message: if it still waits, that is its answer.
-                self._waited_as = None
-            for event in self._caught_up(task):
+                self._shown.waited_as = None
+            for event in self._shown.caught_up(task):
                 yield event
             if not is_first and self._polling.interval is None:
                 longest = min(POLL_AT_MOST, self._silence.ask_after)
@@ -699,7 +609,7 @@ class Stream:
 
     def _task_id(self) -> str:
         """Return the task's id as far as anybody knows it."""
-        return self._replay_filter.task_id or self._subscribed or self._found_task_id
+        return self._replay_filter.task_id or self._shown.subscribed or self._found_task_id
 
 
 def _at_once(operation: ops.SendMessage) -> ops.SendMessage:

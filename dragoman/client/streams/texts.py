@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.message import Message, Part
 from dragoman.model.task import Task

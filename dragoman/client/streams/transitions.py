@@ -11,6 +11,7 @@ from dragoman.errors import InvalidAgentResponse, UnsupportedOperation
 from dragoman.model.task import TRANSITIONS_URI, Task, TaskState, Transition
 
 # More of them than any task has: the agent makes them up.
+_IMPOSSIBLE = "The agent told states that cannot be"
 _MOST = 1_000_000
 _STATES = {
     name: state
@@ -42,13 +43,13 @@ async def read_all(ask: Callable[[int | None], Awaitable[Task]]) -> list[Transit
                 or transition.state not in _STATES
                 or len(found) >= _MOST
             ):
-                raise InvalidAgentResponse("The agent told states that cannot be")
+                raise InvalidAgentResponse(_IMPOSSIBLE)
             after = transition.position
             found.append(Transition(after, _STATES[transition.state], transition.timestamp))
         if not page.next_position:
             return found
         if page.next_position != after or not page.transitions:
-            raise InvalidAgentResponse("The agent told states that cannot be")
+            raise InvalidAgentResponse(_IMPOSSIBLE)
 
 
 def _page(value: Any) -> _Page:
@@ -57,4 +58,4 @@ def _page(value: Any) -> _Page:
     try:
         return msgspec.convert(value, _Page)
     except msgspec.ValidationError:
-        raise InvalidAgentResponse("The agent told states that cannot be") from None
+        raise InvalidAgentResponse(_IMPOSSIBLE) from None

@@ -14,7 +14,8 @@ from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.answer import task_of
 from dragoman.client.streams.life_signs import LifeSigns
 from dragoman.client.streams.replay_filter import ReplayFilter
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.engine.reading import read_task
 from dragoman.engine.running.relaying import record_forwarded, record_relayed
 from dragoman.engine.running.turn_ends import TaskEnded, TaskWaits

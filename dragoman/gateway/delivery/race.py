@@ -13,7 +13,8 @@ import msgspec
 
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.streams.life_signs import Silence
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.config import Settings
 from dragoman.engine.log import TaskLog
 from dragoman.engine.running.relaying import record_forwarded, record_relayed

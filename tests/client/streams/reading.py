@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dragoman.client.streams.stream import Shown
+from dragoman.client.streams.shown_task import Shown
 from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.message import Role

@@ -14,7 +14,7 @@ from harness.stub_servers import listening
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.client import Client
 from dragoman.client.streams.replay_filter import ReplayFilter
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown, ShownTask
 from dragoman.model.card import HTTP_JSON, JSONRPC
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.task import Task, TaskState
@@ -99,11 +99,11 @@ async def test_what_is_shown_through_cuts_is_what_an_undisturbed_reader_is_shown
 
 
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    def move(self: Stream, seq: int) -> None:
+    def move(self: ShownTask, seq: int) -> None:
         # One event more than was shown.
-        self._cursor = seq + 1
+        self.cursor = seq + 1
 
-    monkeypatch.setattr(Stream, "_move", move)
+    monkeypatch.setattr(ShownTask, "move", move)
 
 
 def careless(monkeypatch: pytest.MonkeyPatch) -> None:

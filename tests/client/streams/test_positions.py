@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from dragoman.client.streams import stream as module
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.model import operations as ops
 from dragoman.model.events import StatusUpdate
 from tests.client.streams.reading import DONE, UNSUPPORTED, answers, by_method, shown, states, texts
