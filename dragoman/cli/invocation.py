@@ -64,6 +64,15 @@ class Invocation:
         for warning in settings.warnings:
             self.out.warn(warning)
 
+    def take_reference(self, ref: str | None) -> None:
+        """Take the agent that an argument names in place of -a; refuses both."""
+        from dragoman.cli.failures import usage
+
+        if ref:
+            if self.settings.is_given("agent-card") and self.settings.agent_card != ref:
+                raise usage("name the agent once: as an argument or by -a")
+            self.settings.agent_card = ref
+
 
 def is_open(parameter: str) -> bool:
     """Tell whether a service parameter is one of those that carry no secret."""

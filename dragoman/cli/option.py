@@ -1,7 +1,7 @@
 """One option of a command line, as click has it and as help shows it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -23,6 +23,10 @@ class Option(click.Option):
         takes_output: bool = False,
         **attributes: Any,
     ) -> None:
+        kind = attributes.get("type")
+        if isinstance(kind, click.Choice):
+            choices = cast("click.Choice[str]", kind).choices
+            attributes.setdefault("metavar", f"<{'|'.join(choices)}>")
         if switch:
             attributes.setdefault("type", click.BOOL)
             attributes.setdefault("default", False)

@@ -88,6 +88,11 @@ def own(*flags: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*flags, cls=OwnOption, **attributes)
 
 
+def typed_option(*flags: str, **attributes: Any) -> Callable[[F], F]:
+    """Add an option that has no variable: it is typed each time."""
+    return own(*flags, in_environment=False, **attributes)
+
+
 def added(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     """Add options, shown in this order."""
 
@@ -104,14 +109,13 @@ STORE_OPTION = own(
     metavar="<url>",
     help="Where the tasks are: a SQLite file, or postgresql:// (in your data folder).",
 )
-YES = own("--yes", switch=True, in_environment=False, help="Do not ask for confirmation.")
+YES = typed_option("--yes", switch=True, help="Do not ask for confirmation.")
 LIMIT = own(
     "--limit", type=click.IntRange(1, 1000), default=50, metavar="<1..1000>", help="Page size."
 )
-PAGE_TOKEN = own(
+PAGE_TOKEN = typed_option(
     "--page-token",
     default="",
-    in_environment=False,
     metavar="<token>",
     help="The page to show, as the previous page names it.",
 )

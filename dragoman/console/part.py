@@ -21,6 +21,7 @@ from dragoman.console.preloading import Preloading
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError, StoreUnavailable
+from dragoman.http.documents import PRIVATE
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
 from dragoman.server.site import AppPart, Site
@@ -45,7 +46,7 @@ _SAFE: Headers = [
     # Not `no-referrer`: with that, browsers send the forms of our own pages with the origin `null`.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cache-control", b"private, no-store"),
+    PRIVATE,
 ]
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FORM_FIELDS = 1000

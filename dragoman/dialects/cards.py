@@ -28,6 +28,8 @@ from dragoman.model.task import TRANSITIONS_URI
 PROTOCOL_0_3, PROTOCOL_0_2 = "0.3.0", "0.2.6"
 
 # The member of 1.0, the `type` of 0.x, and the members whose names differ.
+# Where an agent shows its card.
+CARD_PATH = "/.well-known/agent-card.json"
 _SCHEMES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("apiKeySecurityScheme", "apiKey", {"location": "in"}),
     ("httpAuthSecurityScheme", "http", {}),

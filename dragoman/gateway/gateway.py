@@ -14,7 +14,6 @@ from dragoman.client.credentials.credentials import Credential
 from dragoman.config import Settings
 from dragoman.egress.egress import Egress
 from dragoman.engine.store_clock import StoreClock
-from dragoman.errors import StoreRefused
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.forwarding import Forwarding
 from dragoman.gateway.delivery.push_inbox import PushInbox
@@ -25,6 +24,7 @@ from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.money.payments import FakeProvider
 from dragoman.gateway.registry.agent_keys import AgentKeyring
 from dragoman.gateway.registry.registry import Registry
+from dragoman.gateway.repeating import Repeating
 from dragoman.gateway.rollouts.rollouts import Rollouts
 from dragoman.gateway.router import Router
 from dragoman.gateway.triggers.triggers import Triggers
@@ -125,7 +125,9 @@ class Gateway:
         self.push_inbox = PushInbox(self.store)
         self.push_inbox.base = settings.cards.public_url.rstrip("/")
         self._background: set[asyncio.Task[None]] = set()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeping = Repeating(
+            "the ledger could not be swept", self._sweep, lambda: asyncio.sleep(_SWEEP_EVERY)
+        )
 
     async def open(self) -> Forwarding:
         """Load what is stored and start the parts; return the code that forwards tasks."""
@@ -145,14 +147,12 @@ class Gateway:
             self._spawn,
         )
         if not self.settings.stores.read_only:
-            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+            self._sweeping.start()
         return Forwarding(context, self.clock)
 
     async def close(self) -> None:
         """Stop the parts and close connections, also after an `open` that failed."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self._sweeping.stop()
         if self._background:
             await asyncio.wait(self._background, timeout=_CANCEL_WITHIN)
         for task in self._background:
@@ -204,13 +204,5 @@ class Gateway:
     async def _sweep(self) -> None:
         """Pay for what was delivered and not disputed in time, settle what another process left
         unsettled, and drop the connections to agents that are gone."""
-        while True:
-            self.upstreams.keep({agent.id for agent in self.registry.all()})
-            try:
-                await self.ledger.sweep()
-            except StoreRefused:
-                logger.warning("the ledger could not be swept; trying again")
-            except Exception:
-                # Payments wait for the next sweep, so this task must not end.
-                logger.exception("the ledger could not be swept; trying again")
-            await asyncio.sleep(_SWEEP_EVERY)
+        self.upstreams.keep({agent.id for agent in self.registry.all()})
+        await self.ledger.sweep()

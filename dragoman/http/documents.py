@@ -6,6 +6,9 @@ from dragoman.errors import A2AError, PermissionDenied, Unauthenticated
 from dragoman.http.request import JSON, Headers, HttpRequest
 from dragoman.model.record import encode
 
+# A header: nothing between us and the caller keeps the answer.
+PRIVATE = (b"cache-control", b"private, no-store")
+
 
 async def unauthenticated(request: HttpRequest, error: Unauthenticated) -> None:
     """Ask for credentials, whatever the binding: that is a matter of HTTP."""

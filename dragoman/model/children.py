@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from dragoman.model.events import Delegated, Event, Forwarded
 
+# Generations of tasks that are shown: deeper than any call may go.
+DEEPEST = 32
+
 
 class Child(NamedTuple):
     """A task at another agent: its id there, the address, and the agent."""

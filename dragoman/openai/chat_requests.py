@@ -6,6 +6,7 @@ from typing import Any
 from dragoman.errors import InvalidParams
 from dragoman.model.message import Part
 from dragoman.openai.prompts import (
+    ROLES,
     ChatMessage,
     Prompt,
     Role,
@@ -20,14 +21,7 @@ from dragoman.openai.prompts import (
     tools_of,
 )
 
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
+_ROLES: dict[str, Role] = {**ROLES, "tool": "tool", "function": "tool"}
 
 
 def decode(value: Any, conversation: str | None) -> Prompt:

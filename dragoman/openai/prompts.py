@@ -19,6 +19,13 @@ from dragoman.model.requests import TOOL_RESULT
 # The member of a message's metadata that says what its chat had before it: docs/chat-clients.md.
 CHAT_URI = "urn:dragoman:chat:v1"
 Role = Literal["system", "user", "assistant", "tool"]
+# By the names that both APIs have for them.
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
 # Of earlier messages, an agent is given so many characters, the latest first.
 _MAX_EARLIER = 64 * 1024
 _MAX_TOOLS = 128

@@ -5,9 +5,9 @@ from typing import Any
 from dragoman.errors import InvalidParams
 from dragoman.model.message import Part
 from dragoman.openai.prompts import (
+    ROLES,
     ChatMessage,
     Prompt,
-    Role,
     check_last,
     conversation_of,
     elements,
@@ -18,13 +18,6 @@ from dragoman.openai.prompts import (
     text_of,
     tools_of,
 )
-
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
 
 
 def decode(value: Any, conversation: str | None) -> Prompt:
@@ -75,9 +68,9 @@ def _item(value: Any, field: str) -> ChatMessage | None:
 
 
 def _message(item: dict[str, Any], field: str) -> ChatMessage:
-    role = _ROLES.get(text_of(item, "role", f"{field}.role"))
+    role = ROLES.get(text_of(item, "role", f"{field}.role"))
     if role is None:
-        raise InvalidParams(f"must be one of {', '.join(_ROLES)}", field=f"{field}.role")
+        raise InvalidParams(f"must be one of {', '.join(ROLES)}", field=f"{field}.role")
     return ChatMessage(role, _content(item.get("content"), f"{field}.content"))
 
 

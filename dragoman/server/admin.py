@@ -15,10 +15,11 @@ from dragoman.dialects import errors
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
-from dragoman.http.documents import denied, document
+from dragoman.http.documents import PRIVATE, denied, document
 from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import Access, Answer, Routes
 from dragoman.model import operations as ops
+from dragoman.model.children import DEEPEST
 from dragoman.model.clock import stamp
 from dragoman.model.identity import ADMIN, OPERATOR, TaskId
 from dragoman.model.record import encode
@@ -42,14 +43,11 @@ _CANCEL = ":cancel"
 _TREE = ":tree"
 # Operations on one task: the suffix after its id, and the verb.
 OPERATIONS = {"": "GET", _CANCEL: "POST", _TREE: "GET"}
-# Deeper than any call may go.
-_DEEPEST = 32
 _LARGEST_ANSWER = 1024 * 1024
 # Tasks in one tree.
 _LARGEST = 1000
 _PAGE = 50
 _MOST = 1000
-_PRIVATE = (b"cache-control", b"private, no-store")
 
 
 class Admin:
@@ -86,14 +84,14 @@ class Admin:
                 await denied(request, error)
             except A2AError as error:
                 status, content = errors.rest(error)
-                await document(request, content, _PRIVATE, status=status)
+                await document(request, content, PRIVATE, status=status)
 
         return answering
 
     async def _show_status(self, request: HttpRequest) -> None:
         troubles = await self._site.store.troubles()
         parts = [{"part": one.part, "reason": one.reason} for one in troubles]
-        await document(request, self._site.status() | {"troubles": parts}, _PRIVATE)
+        await document(request, self._site.status() | {"troubles": parts}, PRIVATE)
 
     async def _list(self, request: HttpRequest) -> None:
         query = _query(request)
@@ -118,7 +116,7 @@ class Admin:
         items, rest = heads[:limit], heads[limit:]
         token = seal_place(_place(items[-1]), secret, bound) if rest else ""
         found = {"items": [_task_summary(head) for head in items], "nextPageToken": token}
-        await document(request, found, _PRIVATE)
+        await document(request, found, PRIVATE)
 
     async def _task(self, request: HttpRequest) -> None:
         """Show one task, or the tree of tasks below it, or end it."""
@@ -143,7 +141,7 @@ class Admin:
         owner = head.scope.caller()
         reply = await service.answer(Call(operation=operation, caller=owner))
         body = V1_0.encode_reply(operation, reply)
-        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
+        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), PRIVATE]
         await request.respond(200, headers, body)
 
     # What waits for a person
@@ -159,7 +157,7 @@ class Admin:
                 if len(items) >= limit:
                     break
             self._record(request, "admin.inbox.list", "")
-            await document(request, {"items": items[:limit]}, _PRIVATE)
+            await document(request, {"items": items[:limit]}, PRIVATE)
         elif request.verb == "POST":
             await self._take_answer(request)
         else:
@@ -174,7 +172,7 @@ class Admin:
             **_asked(request),
         )
         self._record(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")
-        await document(request, _inbox_item(head, question), _PRIVATE)
+        await document(request, _inbox_item(head, question), PRIVATE)
 
     async def _take_answer(self, request: HttpRequest) -> None:
         check_type(request)
@@ -184,14 +182,14 @@ class Admin:
         )
         self._record(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
         await take_answer(self._site, head, question, given.value, given.decline)
-        await document(request, {"taskId": head.task_id, "result": "answered"}, _PRIVATE)
+        await document(request, {"taskId": head.task_id, "result": "answered"}, PRIVATE)
 
     async def _show_tree(self, request: HttpRequest, task_id: TaskId) -> None:
         head, _ = await self._find(request, task_id)
         self._record(request, "admin.task.read", f"{head.scope.agent} {head.task_id}")
         left = [_LARGEST]
         tenant = _tenant(request, _query(request).get("tenant"))
-        await document(request, await self._tree(head, tenant, left, 0), _PRIVATE)
+        await document(request, await self._tree(head, tenant, left, 0), PRIVATE)
 
     async def _tree(
         self, head: TaskRow, tenant: str | None, left: list[int], depth: int
@@ -200,7 +198,7 @@ class Admin:
         below: list[dict[str, Any]] = []
         for child in await children_of(self._store, head):
             left[0] -= 1
-            if left[0] < 0 or depth > _DEEPEST:
+            if left[0] < 0 or depth > DEEPEST:
                 break
             survey = Survey(limit=1, task_id=TaskId(child.task_id), tenant=tenant)
             found = await self._store.survey(survey)

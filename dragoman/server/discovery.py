@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings, refusal
 from dragoman.dialects import cards, errors
+from dragoman.dialects.cards import CARD_PATH
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
 _OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
 _KEYS_PATH = "/.well-known/jwks.json"

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dragoman.client.client import Client
-from dragoman.client.streams.stream import Shown, Stream
+from dragoman.client.streams.shown_task import Shown
+from dragoman.client.streams.stream import Stream
 from dragoman.errors import A2AError, DeliveryUnknown
 from dragoman.model.artifact import Artifact
 from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard

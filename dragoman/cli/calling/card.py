@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.failures import CARD_INVALID, Failure, usage
+from dragoman.cli.failures import CARD_INVALID, Failure
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
@@ -49,10 +49,7 @@ def get(
     no_cache: bool,
 ) -> None:
     """Show an agent's card: REF, or -a, is a host, URL or file."""
-    if ref:
-        if run.settings.is_given("agent-card") and run.settings.agent_card != ref:
-            raise usage("name the agent once: as an argument or by -a")
-        run.settings.agent_card = ref
+    run.take_reference(ref)
     from dragoman.cli.session import guarded, looking
     from dragoman.errors import CardInvalid
 

@@ -91,7 +91,6 @@ def sign(run: Invocation, file: str, key: str, kid: str, jku: str, save: str, fo
     "--policy",
     type=click.Choice(["ignore", "prefer", "require"]),
     default="require",
-    metavar="<ignore|prefer|require>",
     help="What is refused: nothing, what a trusted key contradicts, or all that is not verified.",
 )
 def verify(
@@ -107,10 +106,7 @@ def verify(
     bits on. What the signature does not cover, such as members of older versions, is not vouched
     for.
     """
-    if ref:
-        if run.settings.is_given("agent-card") and run.settings.agent_card != ref:
-            raise usage("name the agent once: as an argument or by -a")
-        run.settings.agent_card = ref
+    run.take_reference(ref)
     if not keys and not allow_jku and policy != "ignore":
         raise usage("whose signature? --keys names the keys that you trust", remedy="--keys <path>")
     from dragoman.cli.session import cards_of, dialling, guarded, looking

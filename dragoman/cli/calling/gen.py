@@ -89,10 +89,7 @@ def _generate(
     write: "Callable[[AgentCard, str], str]",
 ) -> None:
     """Read the card, and write or compare what comes of it."""
-    if ref:
-        if run.settings.is_given("agent-card") and run.settings.agent_card != ref:
-            raise usage("name the agent once: as an argument or by -a")
-        run.settings.agent_card = ref
+    run.take_reference(ref)
     if check and not save:
         raise usage("--check needs the file to compare: -o <path>", remedy="-o <path>")
     from dragoman.cli.session import guarded, looking

@@ -24,7 +24,7 @@ from dragoman.cli.failures import Failure, usage
 from dragoman.cli.gateway.store_place import RemoteStore, StorePlace, looks_elsewhere
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation, is_terminal
-from dragoman.cli.own_options import LIMIT, budget, kept_by, own, show_page
+from dragoman.cli.own_options import LIMIT, budget, kept_by, show_page, typed_option
 from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
@@ -159,10 +159,9 @@ def _show(run: Invocation, item: dict[str, Any], request: "Request") -> None:
 )
 @click.argument("value", required=False, help="The answer.")
 @looks_elsewhere
-@own(
+@typed_option(
     "--decline",
     default="",
-    in_environment=False,
     metavar="<reason>",
     help="Decline with this reason instead of answering.",
 )

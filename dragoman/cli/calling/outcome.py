@@ -6,9 +6,7 @@ from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 
 FAIL = option(
-    "--fail",
-    switch=True,
-    help="Exit with 1 if the task failed, was rejected or canceled.",
+    "--fail", switch=True, help="Exit with 1 if the task failed, was rejected or canceled."
 )
 
 

@@ -24,7 +24,6 @@ UNTIL = option(
     "--until",
     type=click.Choice(["rest", "terminal"]),
     default="rest",
-    metavar="<rest|terminal>",
     help="Where waiting ends: also when the agent waits for something, or only at the end.",
 )
 HISTORY = option(

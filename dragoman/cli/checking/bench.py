@@ -19,7 +19,7 @@ import click
 from dragoman.cli.failures import code_of, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import YES, Duration, added, own
+from dragoman.cli.own_options import YES, Duration, added, own, typed_option
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -66,10 +66,9 @@ _OPTIONS = added(
             metavar="<path>",
             help='What is sent: a text, or data if it ends with .json ("hello").',
         ),
-        own(
+        typed_option(
             "--report",
             type=click.Path(dir_okay=False, path_type=Path),
-            in_environment=False,
             metavar="<path>",
             help="Write the figures to this file too, as JSON.",
         ),

@@ -15,7 +15,7 @@ from dragoman.cli.failures import INTERNAL, Failure, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import own
+from dragoman.cli.own_options import own, typed_option
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -30,19 +30,16 @@ _CATEGORIES = ("card", "interface", "wait", "capability", "task", "error", "pagi
 
 @command("conformance")
 @click.argument("ref", required=False)
-@own(
+@typed_option(
     "--suite",
     type=click.Choice(["smoke", "tck"]),
     default="smoke",
-    in_environment=False,
-    metavar="<smoke|tck>",
     help="The checks built in, or an external kit.",
 )
 @own("--tck", default="", metavar="<command>", help="The kit that --suite tck runs.")
-@own(
+@typed_option(
     "--category",
     multiple=True,
-    in_environment=False,
     metavar="<name>",
     help=f"Only these checks: {', '.join(_CATEGORIES)}; or the kit's. Repeatable.",
 )
@@ -52,7 +49,7 @@ _CATEGORIES = ("card", "interface", "wait", "capability", "task", "error", "pagi
     metavar="<s>",
     help="The message to send; best one that the agent completes at once.",
 )
-@own("--report", default="", in_environment=False, metavar="<path>", help="Write a report too.")
+@typed_option("--report", default="", metavar="<path>", help="Write a report too.")
 @own("--strict", switch=True, help="Exit with 1 if a check fails.")
 def conformance(
     run: Invocation,

@@ -10,13 +10,7 @@ import click
 
 from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import Duration, added, own
-
-
-def typed_option(*flags: str, **attributes: Any) -> Any:
-    """Add an option that no environment variable sets."""
-    return own(*flags, in_environment=False, **attributes)
-
+from dragoman.cli.own_options import Duration, added, typed_option
 
 DRY_RUN = typed_option("--dry-run", switch=True, help="Show what would be sent, and send nothing.")
 OFFLINE = typed_option("--offline", switch=True, help="Register it even if it does not answer yet.")
@@ -76,7 +70,6 @@ DESCRIPTION = added(
         typed_option(
             "--dialect",
             type=click.Choice(["nexus", "corvid"]),
-            metavar="<nexus|corvid>",
             help="What it speaks, if its card does not say.",
         ),
         typed_option(

@@ -16,7 +16,6 @@ from dragoman.cli.gateway.agent_options import (
     OFFLINE,
     agent_at,
     body_of,
-    typed_option,
 )
 from dragoman.cli.gateway.gateway_api import (
     GatewayApi,
@@ -25,7 +24,7 @@ from dragoman.cli.gateway.gateway_api import (
 )
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import PAGE_TOKEN, YES, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, YES, show_page, typed_option
 
 _DIGEST = 64
 
@@ -85,7 +84,6 @@ def register(
 @typed_option(
     "--health",
     type=click.Choice(["online", "degraded", "offline"]),
-    metavar="<online|degraded|offline>",
     help="Only those in this state.",
 )
 @typed_option("--text", default="", metavar="<words>", help="With these words in their texts.")

@@ -20,7 +20,7 @@ from dragoman.cli.gateway.gateway_api import (
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating.ledger import STATEMENT
-from dragoman.cli.own_options import PAGE_TOKEN, own, show_page
+from dragoman.cli.own_options import PAGE_TOKEN, show_page, typed_option
 
 _KINDS = ("initial_grant", "purchase", "task_debit", "task_credit", "platform_fee", "refund")
 _LABELS = {"taskId": "Task", "taskNumber": "Number", "agentId": "Agent", "endedAt": "Ended"}
@@ -60,11 +60,10 @@ def balance(run: Invocation, api: GatewayApi) -> None:
 
 
 @command("statement")
-@own(
+@typed_option(
     "--kind",
     type=click.Choice(_KINDS),
     default=None,
-    in_environment=False,
     metavar="<kind>",
     help=f"Only lines of this kind: {', '.join(_KINDS)}.",
 )
@@ -102,13 +101,8 @@ def _line(one: dict[str, Any]) -> dict[str, Any]:
 
 
 @command("usage")
-@own(
-    "--period",
-    type=click.Choice(["7d", "30d", "90d"]),
-    default="30d",
-    in_environment=False,
-    metavar="<7d|30d|90d>",
-    help="Of which days (30d).",
+@typed_option(
+    "--period", type=click.Choice(["7d", "30d", "90d"]), default="30d", help="Of which days (30d)."
 )
 @asks_gateway()
 def usage_(run: Invocation, api: GatewayApi, period: str) -> None:

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, budget, offset_of, own
+from dragoman.cli.own_options import added, budget, offset_of, own, typed_option
 from dragoman.cli.redaction import NextCommand
 from dragoman.egress.plain_words import plain
 
@@ -32,8 +32,6 @@ AGENT_NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
 GATEWAY = "DRAGOMAN_ERR_GATEWAY"
 NOT_FOUND = "DRAGOMAN_ERR_NOT_FOUND"
 CREDITS = "DRAGOMAN_ERR_INSUFFICIENT_CREDITS"
-# The prefixes of our keys.
-_KEYS = ("dgm_", "nxk_")
 _CODES = {
     "AGENT_NOT_FOUND": AGENT_NOT_FOUND,
     "TASK_NOT_FOUND": "TaskNotFoundError",
@@ -73,10 +71,9 @@ _GATEWAY_OPTIONS = added(
 # must not redirect a command that is meant for a file.
 ELSEWHERE_OPTIONS = added(
     [
-        own(
+        typed_option(
             "--gateway",
             default="",
-            in_environment=False,
             metavar="<url>",
             help="Ask this running gateway, instead of the store's file.",
         ),
@@ -84,17 +81,12 @@ ELSEWHERE_OPTIONS = added(
     ]
 )
 LIMIT = own(
-    "--limit",
-    type=click.IntRange(1, 100),
-    default=50,
-    metavar="<1..100>",
-    help="Page size (50).",
+    "--limit", type=click.IntRange(1, 100), default=50, metavar="<1..100>", help="Page size (50)."
 )
-NUMBER = own(
+NUMBER = typed_option(
     "--number",
     type=click.IntRange(min=1),
     default=None,
-    in_environment=False,
     metavar="<number>",
     help="Which task, where several have this id: the gateway's own number of it.",
 )
@@ -118,7 +110,9 @@ class GatewayApi:
         check_gateway(run)
         # The credentials of `send` are enough: not only operators register agents.
         token = token or run.settings.bearer or run.settings.api_key
-        self._is_key = token.startswith(_KEYS) or token == run.settings.api_key
+        from dragoman.client.gateway_api import KEYS
+
+        self._is_key = token.startswith(KEYS) or token == run.settings.api_key
         self._token = token
         run.redactor.add(token)
         try:

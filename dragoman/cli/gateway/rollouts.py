@@ -9,7 +9,7 @@ from dragoman.cli.gateway.gateway_api import GatewayApi, asks_gateway
 from dragoman.cli.gateway.gateway_items import GatewayItems
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import own
+from dragoman.cli.own_options import typed_option
 from dragoman.cli.terminal.table import Column
 
 _HELP = "dragoman rollouts start --help"
@@ -38,71 +38,46 @@ _ROLLOUT = click.argument("rollout", metavar="ROLLOUT", help="The id of the roll
 @command("start")
 @click.argument("agent", metavar="AGENT", help="The agent: its name or id.")
 @click.argument("candidate", metavar="CANDIDATE", help="Its new version: its name or id.")
-@own(
+@typed_option(
     "--mode",
     type=click.Choice(["shadow", "canary"]),
     default="shadow",
-    in_environment=False,
-    metavar="<shadow|canary>",
     help="shadow: a copy goes to CANDIDATE, AGENT answers; canary: CANDIDATE answers.",
 )
-@own(
-    "--share",
-    default="10%",
-    in_environment=False,
-    metavar="<percent>",
-    help="The share of tasks.",
-)
-@own(
+@typed_option("--share", default="10%", metavar="<percent>", help="The share of tasks.")
+@typed_option(
     "--max-distance",
     type=float,
     default=0.2,
-    in_environment=False,
     metavar="<0..1>",
     help="How far the two answers may differ: 0 is identical.",
 )
-@own(
-    "--check",
-    default="",
-    in_environment=False,
-    metavar="<agent>",
-    help="Your own agent that judges the answers.",
+@typed_option(
+    "--check", default="", metavar="<agent>", help="Your own agent that judges the answers."
 )
-@own(
-    "--task-timeout",
-    type=int,
-    default=60,
-    in_environment=False,
-    metavar="<seconds>",
-    help="How long a copy may take.",
+@typed_option(
+    "--task-timeout", type=int, default=60, metavar="<seconds>", help="How long a copy may take."
 )
-@own(
+@typed_option(
     "--after",
     type=int,
     default=0,
-    in_environment=False,
     metavar="<tasks>",
     help="Promote or roll back by itself after so many tasks.",
 )
-@own(
+@typed_option(
     "--agreement",
     default="95%",
-    in_environment=False,
     metavar="<percent>",
     help="With --after: the share that must agree.",
 )
-@own(
-    "--failures",
-    default="1%",
-    in_environment=False,
-    metavar="<percent>",
-    help="With --after: the share that may fail.",
+@typed_option(
+    "--failures", default="1%", metavar="<percent>", help="With --after: the share that may fail."
 )
-@own(
+@typed_option(
     "--within",
     type=int,
     default=0,
-    in_environment=False,
     metavar="<seconds>",
     help="With --after: roll back if there were too few tasks in this time.",
 )
@@ -165,15 +140,13 @@ def show(run: Invocation, api: GatewayApi, rollout: str) -> None:
 
 @command("update")
 @_ROLLOUT
-@own(
+@typed_option(
     "--mode",
     type=click.Choice(["shadow", "canary"]),
     default=None,
-    in_environment=False,
-    metavar="<shadow|canary>",
     help="Who answers from here on; the figures begin anew.",
 )
-@own("--share", default="", in_environment=False, metavar="<percent>", help="The share of tasks.")
+@typed_option("--share", default="", metavar="<percent>", help="The share of tasks.")
 @asks_gateway(_NONE | {"VALIDATION_ERROR": "rollouts update --help"})
 def update(run: Invocation, api: GatewayApi, rollout: str, mode: str | None, share: str) -> None:
     """Make a shadow a canary, or the reverse, or give it another share of the tasks."""

@@ -11,7 +11,7 @@ from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
-from dragoman.cli.own_options import own
+from dragoman.cli.own_options import typed_option
 from dragoman.cli.terminal.table import Column
 
 _NONE = {"NOT_FOUND": "triggers list", "AGENT_NOT_FOUND": "agents list"}
@@ -51,43 +51,31 @@ _TEXT = click.argument("text", metavar="[TEXT]", required=False, help="The messa
 @command("add")
 @click.argument("agent", metavar="AGENT", help="The agent: its name or id.")
 @_TEXT
-@own("--name", default="", in_environment=False, metavar="<name>", help="Its name (the agent's).")
-@own(
+@typed_option("--name", default="", metavar="<name>", help="Its name (the agent's).")
+@typed_option(
     "--cron",
     default="",
-    in_environment=False,
     metavar="<expression>",
     help="Begin tasks at these times: minute, hour, day, month, weekday, as '0 9 * * 1-5'.",
 )
-@own(
-    "--zone",
-    default="UTC",
-    in_environment=False,
-    metavar="<zone>",
-    help="The time zone of --cron, as Europe/Paris.",
+@typed_option(
+    "--zone", default="UTC", metavar="<zone>", help="The time zone of --cron, as Europe/Paris."
 )
-@own(
+@typed_option(
     "--missed",
     type=click.Choice(["skip", "once", "all"]),
     default="once",
-    in_environment=False,
-    metavar="<skip|once|all>",
     help="After a time without the gateway: run none of the missed times, the last, or all.",
 )
-@own(
+@typed_option(
     "--webhook",
     switch=True,
     default=False,
-    in_environment=False,
     help="Begin a task for each post; the address and the secret are shown.",
 )
-@own("--skill", default="", in_environment=False, metavar="<id>", help="The skill to use.")
-@own(
-    "--data",
-    default="",
-    in_environment=False,
-    metavar="<json>",
-    help="Data for the agent: JSON, a file, or - for stdin.",
+@typed_option("--skill", default="", metavar="<id>", help="The skill to use.")
+@typed_option(
+    "--data", default="", metavar="<json>", help="Data for the agent: JSON, a file, or - for stdin."
 )
 @asks_gateway({"VALIDATION_ERROR": "triggers add --help", "AGENT_NOT_FOUND": "agents list"})
 def add(
@@ -137,22 +125,16 @@ def show(run: Invocation, api: GatewayApi, trigger: str) -> None:
 @command("update")
 @_TRIGGER
 @_TEXT
-@own("--name", default="", in_environment=False, metavar="<name>", help="Another name.")
-@own(
-    "--data",
-    default="",
-    in_environment=False,
-    metavar="<json>",
-    help="Data for the agent: JSON, a file, or - for stdin.",
+@typed_option("--name", default="", metavar="<name>", help="Another name.")
+@typed_option(
+    "--data", default="", metavar="<json>", help="Data for the agent: JSON, a file, or - for stdin."
 )
-@own("--cron", default="", in_environment=False, metavar="<expression>", help="When tasks begin.")
-@own("--zone", default="", in_environment=False, metavar="<zone>", help="The time zone of --cron.")
-@own(
+@typed_option("--cron", default="", metavar="<expression>", help="When tasks begin.")
+@typed_option("--zone", default="", metavar="<zone>", help="The time zone of --cron.")
+@typed_option(
     "--missed",
     type=click.Choice(["skip", "once", "all"]),
     default=None,
-    in_environment=False,
-    metavar="<skip|once|all>",
     help="What becomes of times that pass without the gateway.",
 )
 @asks_gateway(_NONE | {"VALIDATION_ERROR": "triggers update --help"})

@@ -8,12 +8,11 @@ import click
 from dragoman.cli.gateway.gateway_api import NUMBER, GatewayApi, asks_gateway, task_path
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import own
+from dragoman.cli.own_options import typed_option
 
-_AGENT = own(
+_AGENT = typed_option(
     "--agent",
     default="",
-    in_environment=False,
     metavar="<agent>",
     help="The agent that did the task, by name or id (the gateway knows it).",
 )
@@ -24,7 +23,7 @@ _AGENT = own(
 @click.argument(
     "rating", metavar="RATING", type=click.IntRange(1, 5), help="1, the worst, to 5, the best."
 )
-@own("--comment", default="", in_environment=False, metavar="<text>", help="A comment.")
+@typed_option("--comment", default="", metavar="<text>", help="A comment.")
 @_AGENT
 @NUMBER
 @asks_gateway()
@@ -45,10 +44,9 @@ def rate(
 
 @command("dispute")
 @click.argument("task", metavar="TASK", help="The id of a completed task of yours.")
-@own(
+@typed_option(
     "--reason",
     required=True,
-    in_environment=False,
     metavar="<text>",
     help="Why it was not done; the operator of the gateway reads it.",
 )

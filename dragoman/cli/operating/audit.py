@@ -19,9 +19,9 @@ from dragoman.cli.own_options import (
     STORE_OPTION,
     budget,
     offset_of,
-    own,
     settings_of,
     show_page,
+    typed_option,
 )
 from dragoman.cli.terminal.table import Column
 
@@ -44,21 +44,14 @@ audit = Group(
 @command("list")
 @AUDIT_OPTION
 @STORE_OPTION
-@own(
-    "--since",
-    default="",
-    in_environment=False,
-    metavar="<time>",
-    help="Only what happened since (RFC 3339).",
-)
-@own(
+@typed_option("--since", default="", metavar="<time>", help="Only what happened since (RFC 3339).")
+@typed_option(
     "--act",
     default="",
-    in_environment=False,
     metavar="<act>",
     help="Only this act, such as auth.denied, or acts of a kind: key.",
 )
-@own("--who", default="", in_environment=False, metavar="<owner>", help="Only acts of this caller.")
+@typed_option("--who", default="", metavar="<owner>", help="Only acts of this caller.")
 @LIMIT
 @PAGE_TOKEN
 def list_(
@@ -141,10 +134,9 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
 @command("verify")
 @AUDIT_OPTION
 @STORE_OPTION
-@own(
+@typed_option(
     "--expect",
     default="",
-    in_environment=False,
     metavar="<hash>",
     help="A head noted down before: it has to be in the log.",
 )

@@ -9,7 +9,14 @@ from dragoman.cli.failures import Failure
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.output import Output
-from dragoman.cli.own_options import STORE, STORE_OPTION, budget, ending_in_order, own, settings_of
+from dragoman.cli.own_options import (
+    STORE,
+    STORE_OPTION,
+    budget,
+    ending_in_order,
+    settings_of,
+    typed_option,
+)
 
 # Seconds between two lines of progress.
 _OFTEN = 2.0
@@ -18,7 +25,7 @@ _OFTEN = 2.0
 @command("backup")
 @click.argument("target", type=click.Path(path_type=Path))
 @STORE_OPTION
-@own("--force", switch=True, in_environment=False, help="Replace TARGET if it exists.")
+@typed_option("--force", switch=True, help="Replace TARGET if it exists.")
 def backup(run: Invocation, target: Path, store: str | None, force: bool) -> None:
     """Copy the store to TARGET, even while servers use it.
 

@@ -30,7 +30,7 @@ from dragoman.cli.operating.checks.findings import (
     problem,
     warning,
 )
-from dragoman.cli.own_options import STORE_OPTION, budget, own
+from dragoman.cli.own_options import STORE_OPTION, budget, own, typed_option
 from dragoman.cli.terminal.table import Column
 
 # Milliseconds by which a clock may be set back without harm.
@@ -330,14 +330,13 @@ def _run_check(check: Check, subject: CheckedInstallation) -> CheckResult:
 
 @command("doctor")
 @click.argument("ref", required=False)
-@own("--agent", default="", in_environment=False, metavar="<ref>", help="The agent, like REF.")
+@typed_option("--agent", default="", metavar="<ref>", help="The agent, like REF.")
 @STORE_OPTION
-@own(
+@typed_option(
     "--check",
     "checks",
     multiple=True,
     type=click.Choice(ALL_NAMES),
-    in_environment=False,
     metavar="<name>",
     help=f"Only this check, may be repeated: {', '.join(ALL_NAMES)}.",
 )

@@ -31,6 +31,7 @@ from dragoman.cli.own_options import (
     page_after,
     settings_of,
     show_page,
+    typed_option,
 )
 
 if TYPE_CHECKING:
@@ -51,46 +52,33 @@ keys = Group(
 
 
 _FILE = own(
-    "--keys",
-    "file",
-    metavar="<path>",
-    help="The file of the keys (keys.json in your data folder).",
+    "--keys", "file", metavar="<path>", help="The file of the keys (keys.json in your data folder)."
 )
 _LOG = added([AUDIT_OPTION, looks_elsewhere])
 _TYPED = click.core.ParameterSource.COMMANDLINE
-_DRY_RUN = own(
-    "--dry-run", switch=True, in_environment=False, help="Only print what would be done."
-)
-_EXPIRES = own(
+_DRY_RUN = typed_option("--dry-run", switch=True, help="Only print what would be done.")
+_EXPIRES = typed_option(
     "--expires",
     type=Lifetime(),
-    in_environment=False,
     metavar="<duration>",
     help="How long the key is valid: 90d, 12h (until it is revoked).",
 )
 _RIGHTS = added(
     [
-        own(
+        typed_option(
             "--owner",
             required=True,
-            in_environment=False,
             metavar="<name>",
             help="The owner: all keys with the same owner share their tasks.",
         ),
-        own(
+        typed_option(
             "--scope",
             "scopes",
             multiple=True,
-            in_environment=False,
             metavar="<scope>",
             help="What it opens: scopes of skills, dragoman:admin, dragoman:operator. Repeatable.",
         ),
-        own(
-            "--tenant",
-            in_environment=False,
-            metavar="<name>",
-            help="The only tenant it may act in (any).",
-        ),
+        typed_option("--tenant", metavar="<name>", help="The only tenant it may act in (any)."),
     ]
 )
 
@@ -236,11 +224,10 @@ def revoke(
 
 @command("rotate")
 @click.argument("id", metavar="KEY_ID")
-@own(
+@typed_option(
     "--overlap",
     type=Lifetime(),
     default="24h",
-    in_environment=False,
     metavar="<duration>",
     help="How long the key before is still good (24h).",
 )

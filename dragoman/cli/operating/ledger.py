@@ -21,8 +21,8 @@ from dragoman.cli.own_options import (
     ending_in_order,
     instant,
     offset_of,
-    own,
     show_page,
+    typed_option,
 )
 from dragoman.cli.terminal.table import Column
 
@@ -56,10 +56,9 @@ ledger = Group(
         "export": CommandPlace("operating.ledger_export:export", "Write all entries to a file."),
     },
 )
-_OWNER = own(
+_OWNER = typed_option(
     "--owner",
     default=None,
-    in_environment=False,
     metavar="<owner>",
     help="Whose account, as key:ada or @tenant/key:ada; empty: the local user's.",
 )
@@ -126,8 +125,8 @@ def _account(kind: str, owner: str, found: "Balance") -> dict[str, Any]:
 @command("statement")
 @looks_elsewhere
 @_OWNER
-@own("--kind", default="", in_environment=False, metavar="<kind>", help="Only lines of this kind.")
-@own("--holds", switch=True, in_environment=False, help="Also what was reserved and let go.")
+@typed_option("--kind", default="", metavar="<kind>", help="Only lines of this kind.")
+@typed_option("--holds", switch=True, help="Also what was reserved and let go.")
 @LIMIT
 @PAGE_TOKEN
 def statement(
@@ -269,10 +268,9 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
 
 @command("verify")
 @looks_elsewhere
-@own(
+@typed_option(
     "--expect",
     default="",
-    in_environment=False,
     metavar="<hash>",
     help="A head noted down before: it has to be in the ledger.",
 )

@@ -12,7 +12,7 @@ from dragoman.cli.grammar import command
 from dragoman.cli.hints import look_at
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.operating.ledger import reading, transfer_item
-from dragoman.cli.own_options import STORE, own
+from dragoman.cli.own_options import STORE, typed_option
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -34,19 +34,16 @@ class ExportFile(Protocol):
 
 @command("export")
 @looks_elsewhere
-@own(
+@typed_option(
     "--format",
     type=click.Choice(["jsonl", "csv"]),
     default="jsonl",
-    in_environment=False,
-    metavar="<jsonl|csv>",
     help="A transfer with its entries a line, or an entry a line.",
 )
-@own(
+@typed_option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    in_environment=False,
     metavar="<path>",
     help="Where to write; else to stdout.",
 )

@@ -34,6 +34,7 @@ from dragoman.cli.own_options import (
     page_after,
     settings_of,
     show_page,
+    typed_option,
 )
 from dragoman.cli.terminal.table import Column
 
@@ -172,15 +173,9 @@ def _dead(file: DeadLetterFile) -> list[dict[str, Any]]:
 @command("replay")
 @looks_elsewhere
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@own(
-    "--all",
-    "everything",
-    switch=True,
-    in_environment=False,
-    help="Every dead letter and receiver given up.",
-)
+@typed_option("--all", "everything", switch=True, help="Every dead letter and receiver given up.")
 @own("--allow-private", switch=True, help="Post to private addresses too.")
-@own("--dry-run", switch=True, in_environment=False, help="Only print what would be done.")
+@typed_option("--dry-run", switch=True, help="Only print what would be done.")
 def replay(
     run: Invocation,
     store: StorePlace,

@@ -18,8 +18,8 @@ from dragoman.cli.own_options import (
     budget,
     ending_in_order,
     kept_by,
-    own,
     settings_of,
+    typed_option,
 )
 
 if TYPE_CHECKING:
@@ -190,11 +190,8 @@ def _of_the_gateway(settings: "Settings") -> list[str]:
 @command("copy")
 @click.argument("source", metavar="FROM", help="The store to copy: a file, or postgresql://…")
 @click.argument("target", metavar="TO", help="An empty database, or a file that does not exist.")
-@own(
-    "--anew",
-    switch=True,
-    in_environment=False,
-    help="Delete what an earlier copy left in TO, and begin again.",
+@typed_option(
+    "--anew", switch=True, help="Delete what an earlier copy left in TO, and begin again."
 )
 @AUDIT_OPTION
 def copy(run: Invocation, source: str, target: str, anew: bool, audit: str | None) -> None:

@@ -29,6 +29,7 @@ from dragoman.cli.own_options import (
     own,
     show_page,
     show_table,
+    typed_option,
 )
 from dragoman.cli.terminal.table import Column
 
@@ -94,12 +95,8 @@ def _milliseconds(text: str) -> int:
 @looks_elsewhere
 @_AGENT
 @_STATUS
-@own(
-    "--since",
-    default="",
-    in_environment=False,
-    metavar="<time>",
-    help="Only tasks whose state changed since (RFC 3339).",
+@typed_option(
+    "--since", default="", metavar="<time>", help="Only tasks whose state changed since (RFC 3339)."
 )
 @LIMIT
 @PAGE_TOKEN
@@ -258,10 +255,9 @@ def _only(found: "list[TaskLine]", task_id: str) -> "TaskLine":
 @looks_elsewhere
 @_AGENT
 @_STATUS
-@own(
+@typed_option(
     "--since",
     default="",
-    in_environment=False,
     metavar="<time|position>",
     help="Begin at a time (RFC 3339), or where an earlier run was: its Position.",
 )

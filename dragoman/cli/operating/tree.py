@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     Opened = tuple[TaskInspection, Wait]
 
-# Deeper than any call may go.
-_DEEPEST = 32
-
 
 class Forest:
     """Stores in which tasks are looked for."""
@@ -46,12 +43,14 @@ class Forest:
 
     def tree(self, task_id: str, url: str = "", agent: str = "", depth: int = 0) -> dict[str, Any]:
         """Return a task with all below it."""
+        from dragoman.model.children import DEEPEST
+
         found = self.find(task_id)
         node: dict[str, Any] = {"id": task_id, "agent": agent, "url": url, "state": ""}
         if found is not None:
             (reading, wait), line = found
             node |= {"agent": agent or line.agent, "state": line.state.value}
-            if depth < _DEEPEST and task_id not in self._shown_ids:
+            if depth < DEEPEST and task_id not in self._shown_ids:
                 self._shown_ids.add(task_id)
                 given = wait(_given(reading, line))
                 node["children"] = [

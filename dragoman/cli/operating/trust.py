@@ -34,8 +34,8 @@ from dragoman.cli.own_options import (
     ending_in_order,
     kept_by,
     offset_of,
-    own,
     show_page,
+    typed_option,
 )
 from dragoman.cli.terminal.table import Column
 
@@ -247,10 +247,9 @@ def verify(run: Invocation, path: str | None, store: StorePlace) -> None:
 
 @command("export")
 @looks_elsewhere
-@own(
+@typed_option(
     "--save",
     required=True,
-    in_environment=False,
     metavar="<path>",
     help="The file to write: lines of JSON, for its owner's eyes alone.",
 )

@@ -25,8 +25,8 @@ from dragoman.cli.own_options import (
     instant,
     kept_by,
     offset_of,
-    own,
     show_page,
+    typed_option,
 )
 from dragoman.cli.terminal.table import Column
 
@@ -129,12 +129,11 @@ def _record(run: Invocation, item: dict[str, Any], gateway: str) -> None:
     type=click.Choice(["upheld", "rejected"]),
     help="upheld: it was not done; rejected: it was.",
 )
-@own("--note", default="", in_environment=False, metavar="<text>", help="Why, for the record.")
-@own(
+@typed_option("--note", default="", metavar="<text>", help="Why, for the record.")
+@typed_option(
     "--number",
     type=click.IntRange(min=1),
     default=None,
-    in_environment=False,
     metavar="<number>",
     help="Which task, where several have this id; dragoman trust disputes shows it.",
 )

@@ -11,7 +11,7 @@ import click
 from dragoman.cli.failures import similar, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import own
+from dragoman.cli.own_options import own, typed_option
 
 # What each is, and the lines that try it; a line may name the module.
 _TEMPLATES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -61,8 +61,8 @@ _TITLE = re.compile(r"[^\x00-\x1f\x7f\"'\\$`]{1,80}")
 )
 @own("--name", default="", metavar="<name>", help="Its name (the folder's).")
 @own("--skill", switch=True, help="Also install the skill that tells assistants how to use us.")
-@own("--force", switch=True, in_environment=False, help="Overwrite existing files.")
-@own("--dry-run", switch=True, in_environment=False, help="Only print what would be made.")
+@typed_option("--force", switch=True, help="Overwrite existing files.")
+@typed_option("--dry-run", switch=True, help="Only print what would be made.")
 def init(
     run: Invocation,
     folder: str,

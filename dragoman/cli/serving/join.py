@@ -8,21 +8,19 @@ from dragoman.cli.failures import Failure, code_of, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, own, settings_of
+from dragoman.cli.own_options import added, own, settings_of, typed_option
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
     from dragoman.server.process.run import Ready
     from dragoman.tunnels.frames import Welcome
 
-_KEYS = ("dgm_", "nxk_")
 _OPTIONS = added(
     [
-        own(
+        typed_option(
             "--name",
             "join_name",
             default="",
-            in_environment=False,
             metavar="<name>",
             help="Its name at the gateway, if not the agent's own. Processes of one name and owner "
             "are one agent.",
@@ -36,7 +34,6 @@ _OPTIONS = added(
         own(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
-            metavar="<debug|info|warning|error>",
             help="The lowest level to log (info).",
         ),
     ]
@@ -60,6 +57,7 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
     from dragoman.agents.adapters.detect import agent_at, agent_in
     from dragoman.authoring.loading import load_agents
     from dragoman.client.cards.references import with_scheme
+    from dragoman.client.gateway_api import KEYS
     from dragoman.server.process.run import run as run_server
 
     gateway = with_scheme(gateway)
@@ -78,7 +76,7 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
         """The agent works on its tasks; whether it is connected is told apart."""
 
     token, key = run.settings.bearer, run.settings.api_key
-    if token.startswith(_KEYS):
+    if token.startswith(KEYS):
         token, key = "", token
     run.redactor.add(token)
     run.redactor.add(key)

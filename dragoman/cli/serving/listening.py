@@ -7,7 +7,7 @@ import click
 
 from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import Duration, added, own, settings_of
+from dragoman.cli.own_options import Duration, added, own, settings_of, typed_option
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
 # What many type instead of --listen.
 HOST_PORT = (
-    own(
+    typed_option(
         "--host",
         default="",
-        in_environment=False,
         metavar="<host>",
         help="The host to listen on, instead of --listen (127.0.0.1).",
     ),
-    own(
+    typed_option(
         "--port",
         type=click.IntRange(0, 65535),
-        in_environment=False,
         metavar="<port>",
         help="The port to listen on, instead of --listen; 0 takes a free one.",
     ),
@@ -44,10 +42,9 @@ LISTENING = added(
             help="Address to listen on, port 0 takes a free one (127.0.0.1:8000). Repeatable.",
         ),
         *HOST_PORT,
-        own(
+        typed_option(
             "--quiet",
             switch=True,
-            in_environment=False,
             help="Log only warnings and errors, not each task and refused login.",
         ),
         own(
@@ -80,11 +77,10 @@ LISTENING = added(
             default=None,
             help="Serve what the store has, and change nothing in it (off).",
         ),
-        own(
+        typed_option(
             "--new-store",
             switch=True,
             default=None,
-            in_environment=False,
             help="Begin with an empty store where one was whose file is gone.",
         ),
         own("--tls-cert", metavar="<path>", help="Speak TLS with this certificate (PEM)."),
@@ -154,10 +150,9 @@ LISTENING = added(
             default=None,
             help="Let pushes go to private addresses and without TLS, for development (off).",
         ),
-        own(
+        typed_option(
             "--public",
             switch=True,
-            in_environment=False,
             help="Listen on an address that others reach, without authentication.",
         ),
     ]

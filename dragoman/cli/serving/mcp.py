@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, own
+from dragoman.cli.own_options import added, own, typed_option
 from dragoman.cli.serving.listening import LISTENING, served, tell
 from dragoman.cli.sources import Origin
 
@@ -27,19 +27,17 @@ if TYPE_CHECKING:
 _IDLE = ("store", "public_url", "allow_private", "grpc_listen")
 _WHAT = added(
     [
-        own(
+        typed_option(
             "-a",
             "--agent-card",
             "refs",
             multiple=True,
-            in_environment=False,
             metavar="<ref>",
             help="An agent to offer: host, URL, card file or @name. Repeatable.",
         ),
-        own(
+        typed_option(
             "--gateway",
             default="",
-            in_environment=False,
             metavar="<url>",
             help="A gateway to offer, with all of its agents.",
         ),
@@ -151,6 +149,7 @@ def _gateway(run: Invocation, url: str, token: str) -> "Offers":
     from dragoman.cli.found_env import check_gateway
     from dragoman.cli.session import CONNECT, tls_of
     from dragoman.client.cards.references import with_scheme
+    from dragoman.client.gateway_api import KEYS
     from dragoman.egress.egress import Egress
     from dragoman.egress.targets import Anywhere, NotCanonical, read_target
     from dragoman.mcp.gateway_api import McpGatewayApi
@@ -166,7 +165,7 @@ def _gateway(run: Invocation, url: str, token: str) -> "Offers":
         raise usage("--admin-token has a character that no header can have")
     headers: dict[str, str] = {}
     if token:
-        is_key = token.startswith(("dgm_", "nxk_"))
+        is_key = token.startswith(KEYS)
         headers = {"x-api-key": token} if is_key else {"authorization": f"Bearer {token}"}
     tls = tls_of(run, secret=bool(token))
     http = Egress(policy=Anywhere(), tls=tls, connect_timeout=CONNECT, keep_alive=True)

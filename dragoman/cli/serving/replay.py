@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     "--match",
     type=click.Choice(["strict", "loose"]),
     default="loose",
-    metavar="<strict|loose>",
     help="Whether ids and times count when a request is looked up (loose: no).",
 )
 @option(

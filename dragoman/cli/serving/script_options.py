@@ -8,7 +8,7 @@ import click
 
 from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, own
+from dragoman.cli.own_options import added, own, typed_option
 from dragoman.cli.serving.listening import HOST_PORT, places_of
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ PLAYING = added(
             metavar="<path>",
             help="Let in only callers with a certificate of these authorities.",
         ),
-        own(
-            "--public",
-            switch=True,
-            in_environment=False,
-            help="Listen on an address that others reach.",
-        ),
+        typed_option("--public", switch=True, help="Listen on an address that others reach."),
     ]
 )
 

@@ -10,7 +10,7 @@ import click
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, own
+from dragoman.cli.own_options import added, own, typed_option
 from dragoman.cli.serving.listening import (
     LISTENING,
     console_of,
@@ -53,34 +53,28 @@ _SPECIAL = added(
             help="Show the members of this file (.json, .toml) in the card: name, skills' texts.",
         ),
         own(
-            "--sign-key",
-            metavar="<path>",
-            help="Sign the card with this private key (PEM or JWK).",
+            "--sign-key", metavar="<path>", help="Sign the card with this private key (PEM or JWK)."
         ),
         own(
             "--card-shape",
             type=click.Choice(["auto", "1.0", "0.3", "0.2"]),
-            metavar="<auto|1.0|0.3|0.2>",
             help="The shape of the card: by request, or always one (auto).",
         ),
         own(
             "--error-table",
             type=click.Choice(["1.0.1", "1.0.0"]),
-            metavar="<1.0.1|1.0.0>",
             help="Which specification's HTTP statuses errors have (1.0.1).",
         ),
         own(
             "--version-mode",
             type=click.Choice(["infer", "strict"]),
-            metavar="<infer|strict>",
             help="What a request without A2A-Version speaks (infer).",
         ),
-        own(
+        typed_option(
             "--i-accept-data-loss",
             "accept_data_loss",
             switch=True,
             default=None,
-            in_environment=False,
             help="Use settings that lose acknowledged tasks when the power fails.",
         ),
         own(
@@ -114,13 +108,11 @@ _SPECIAL = added(
         own(
             "--log-format",
             type=click.Choice(["text", "json"]),
-            metavar="<text|json>",
             help="Lines of log for people or for programs (text).",
         ),
         own(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
-            metavar="<debug|info|warning|error>",
             help="The lowest level to log (info).",
         ),
         own(
@@ -135,34 +127,29 @@ _SPECIAL = added(
 
 @command("serve")
 @click.argument("targets", nargs=-1, metavar="[TARGET]...")
-@own(
+@typed_option(
     "--exec",
     "program",
     default="",
-    in_environment=False,
     metavar="<command>",
     help="Serve a program: messages on its stdin, artifacts from its stdout. No shell.",
 )
-@own(
+@typed_option(
     "--exec-format",
     type=click.Choice(["text", "json"]),
     default="text",
-    in_environment=False,
-    metavar="<text|json>",
     help="What the program speaks: text, or a JSON object on each line (text).",
 )
-@own(
+@typed_option(
     "--mcp",
     "mcp_servers",
     multiple=True,
-    in_environment=False,
     metavar="<command|url>",
     help="Serve the tools of an MCP server as skills: a command line or an address. Repeatable.",
 )
-@own(
+@typed_option(
     "--mcp-tools",
     default="",
-    in_environment=False,
     metavar="<names>",
     help="The tools of MCP servers that may be used, with commas (all).",
 )
@@ -175,12 +162,7 @@ _SPECIAL = added(
 )
 @LISTENING
 @_SPECIAL
-@own(
-    "--reload",
-    switch=True,
-    in_environment=False,
-    help="Restart when a file of the agent changes.",
-)
+@typed_option("--reload", switch=True, help="Restart when a file of the agent changes.")
 def serve(
     run: Invocation,
     targets: tuple[str, ...],

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import Duration, added, own
+from dragoman.cli.own_options import Duration, added, own, typed_option
 from dragoman.cli.serving.listening import (
     LISTENING,
     console_of,
@@ -97,7 +97,6 @@ _CARRYING = added(
         own(
             "--routing",
             type=click.Choice(["trust", "cheapest", "fastest", "round-robin", "learning"]),
-            metavar="<trust|cheapest|fastest|round-robin|learning>",
             help="How to choose among agents that can do a task (trust).",
         ),
         own(
@@ -121,13 +120,7 @@ _CARRYING = added(
 @LISTENING
 @_CARRYING
 @_data_dir
-@own(
-    "--no-demo",
-    switch=True,
-    default=False,
-    in_environment=False,
-    help="Start without the demo agent.",
-)
+@typed_option("--no-demo", switch=True, default=False, help="Start without the demo agent.")
 def up(
     run: Invocation,
     listen: tuple[str, ...],

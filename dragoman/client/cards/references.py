@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from dragoman.client.credentials.origins import is_loopback
+from dragoman.dialects.cards import CARD_PATH
 from dragoman.egress.targets import NotCanonical, read_target
 from dragoman.errors import CardInvalid, CardNotFound
 
-CARD_PATH = "/.well-known/agent-card.json"
 # Where agents before 0.3 have it.
 OLDER_CARD_PATH = "/.well-known/agent.json"
 CATALOG_PATH = "/.well-known/ai-catalog.json"

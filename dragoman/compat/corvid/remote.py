@@ -19,6 +19,7 @@ from dragoman.compat.corvid.records import (
     ValidationError,
 )
 from dragoman.config import PREFIX, load_settings
+from dragoman.dialects.cards import CARD_PATH
 from dragoman.dialects.house.corvid import DEFAULT_TIMEOUT, SEND_PATH, TASK_PATH
 from dragoman.egress.answers import EgressResponse
 from dragoman.egress.egress import Egress
@@ -30,7 +31,6 @@ from dragoman.transports import json_text
 
 logger = logging.getLogger(__name__)
 
-CARD_PATH = "/.well-known/agent-card.json"
 CARD_KEPT_MS = 5 * 60 * 1000
 POLL_EVERY_MS = 3000
 _CARD_SECONDS, _SUBMIT_SECONDS, _POLL_SECONDS = 10.0, 30.0, 10.0

@@ -6,9 +6,9 @@ from urllib.parse import quote
 from dragoman.console import markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+from dragoman.dialects.cards import CARD_PATH
 from dragoman.model.card import SCHEMAS_URI
 
-CARD_PATH = "/.well-known/agent-card.json"
 _V1 = (b"a2a-version", b"1.0")
 _PAGE = 50
 

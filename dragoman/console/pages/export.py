@@ -12,6 +12,7 @@ from dragoman.console.api import ApiFailed
 from dragoman.console.pages.task import LONG, told_events, view_of
 from dragoman.console.rendering import render
 from dragoman.console.visit import Answer, Download, Visit
+from dragoman.dialects.cards import CARD_PATH
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.model import operations as ops
 from dragoman.model.record import decode_message
@@ -23,7 +24,6 @@ from dragoman.transports import rest, sse
 _MOST_EVENTS = 20_000
 _WINDOW = 500
 _JSON = "application/json"
-_CARD_PATH = "/.well-known/agent-card.json"
 
 
 async def _whole(visit: Visit) -> dict[str, Any]:
@@ -113,7 +113,7 @@ async def as_cassette(visit: Visit) -> Answer:
     """Give what `dragoman replay` plays: the message, and the stream that answered it."""
     whole = await _whole(visit)
     agent = whole["summary"]["agent"]
-    answer = await visit.api.send("GET", f"/agents/{agent}{_CARD_PATH}")
+    answer = await visit.api.send("GET", f"/agents/{agent}{CARD_PATH}")
     card = answer.object
     if not card:
         raise ApiFailed(404, "Its agent has no card here.")

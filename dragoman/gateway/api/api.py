@@ -37,6 +37,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registry.search import may_see
 from dragoman.gateway.rollouts import endpoints as rollouts
 from dragoman.gateway.triggers import endpoints as triggers
+from dragoman.http.documents import PRIVATE
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import BY_REQUEST, Access, Routes
@@ -48,7 +49,6 @@ from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
 
-_PRIVATE = (b"cache-control", b"private, no-store")
 _PUBLIC_CACHE = (b"cache-control", b"public, max-age=60")
 _encode = msgspec.json.Encoder().encode
 
@@ -149,7 +149,7 @@ class Api:
         reply = await endpoint.answer(ask)
         if endpoint.streams:
             return
-        cached = _PUBLIC_CACHE if endpoint.name == "describe" else _PRIVATE
+        cached = _PUBLIC_CACHE if endpoint.name == "describe" else PRIVATE
         if endpoint.reply is None:
             await request.respond(endpoint.status, [cached], b"")
             return
@@ -196,7 +196,7 @@ class Api:
         """Answer with an error."""
         request.watched.failed(error)
         status, body = failure(error)
-        headers: Headers = [_PRIVATE]
+        headers: Headers = [PRIVATE]
         if status in (429, 503):
             headers.append((b"retry-after", b"%d" % retry_after(error)))
         if isinstance(error, RateLimited):

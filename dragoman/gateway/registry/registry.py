@@ -212,7 +212,7 @@ class Registry:
         self, ref: str, said: AgentChanges, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
         """Change an agent; return it."""
-        agent = self._owned(ref, owner, operator)
+        agent = self.owned(ref, owner, operator)
         said = said.checked()
         after = card_pinning.changed(agent, said)
         if said.repeatable_skills is not UNSET:
@@ -290,14 +290,14 @@ class Registry:
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
         """Put the held card in force, if it is the one of this digest; return the agent."""
-        agent = self._owned(ref, owner, operator)
+        agent = self.owned(ref, owner, operator)
         return await self._decided(agent, digest, owner, "agent.card.accept", card_pinning.accepted)
 
     async def refuse(
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
         """Drop the held card, if it is the one of this digest; return the agent."""
-        agent = self._owned(ref, owner, operator)
+        agent = self.owned(ref, owner, operator)
         return await self._decided(agent, digest, owner, "agent.card.refuse", card_pinning.refused)
 
     async def _decided(
@@ -321,7 +321,7 @@ class Registry:
 
     async def remove(self, ref: str, owner: Principal = LOCAL, *, operator: bool = False) -> None:
         """Remove an agent and its credential."""
-        agent = self._owned(ref, owner, operator)
+        agent = self.owned(ref, owner, operator)
         await self._agents.remove(agent, owner)
         self.health.forget(agent.id)
 
@@ -345,7 +345,7 @@ class Registry:
         operator: bool = False,
     ) -> Registered:
         """Record a heartbeat of an agent; return it. Without a status it is online."""
-        agent = self._owned(ref, owner, operator)
+        agent = self.owned(ref, owner, operator)
         if metadata is not None:
             check_metadata(metadata)
             if metadata != agent.metadata:
@@ -359,7 +359,7 @@ class Registry:
         self, ref: str, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
         """Check an agent and its card at once; return it."""
-        agent = self._owned(ref, owner, operator)
+        agent = self.owned(ref, owner, operator)
         await self.health.check(agent, refresh=True)
         return await self._written(agent)
 
@@ -413,7 +413,8 @@ class Registry:
             raise
         return agent, ""
 
-    def _owned(self, ref: str, owner: Principal, operator: bool) -> Registered:
+    def owned(self, ref: str, owner: Principal, operator: bool) -> Registered:
+        """Return an agent for its owner, or for an operator; raises `PermissionDenied`."""
         agent = self.visible(ref, None if operator else owner)
         if agent.owner != owner and not operator:
             raise PermissionDenied("The agent belongs to another owner")

@@ -7,7 +7,6 @@ time, after a crash or beside another process, it leads to the first copy. So a 
 anywhere loses nothing and counts nothing twice.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,14 +21,13 @@ from dragoman.errors import (
     InvalidParams,
     NoAgentAvailable,
     Overloaded,
-    PermissionDenied,
-    StoreRefused,
     UnsupportedOperation,
 )
 from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import AgentChanges
 from dragoman.gateway.registry.registry import Registry
+from dragoman.gateway.repeating import Repeating
 from dragoman.gateway.rollouts.definition import (
     LONGEST_REASON,
     NewRollout,
@@ -96,18 +94,19 @@ class Rollouts:
         # With hooks: what they hide of an answer is not to be recorded of a copy either.
         self.engine = Engine(Shadows(context), store, context.settings, shares=shares, hooks=hooks)
         self._judging = Judging(self.engine, store)
-        self._running: asyncio.Task[None] | None = None
+        self._looking = Repeating("rollouts could not be looked at", self.sweep, self._pause)
 
     async def start(self) -> None:
         """Begin to look; a canary of before goes on from the first task."""
         self._follow(await self._rows.running())
-        self._running = asyncio.get_running_loop().create_task(self._run())
+        self._looking.start()
+
+    async def _pause(self) -> None:
+        await self._clock.wait_until(self._clock.now() + TICK)
 
     async def stop(self) -> None:
         """Stop; the next process goes on."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        await self._looking.stop()
         await self.engine.stop()
 
     # What owners do
@@ -118,9 +117,7 @@ class Rollouts:
         """Begin a rollout; raises `InvalidParams`, `PermissionDenied` or `NoAgentAvailable`."""
         if not self._is_idempotent:
             raise UnsupportedOperation("rollouts need the setting `idempotency`, which is off here")
-        agent = self._registry.visible(said.agent_id, None if operator else caller)
-        if agent.owner != caller and not operator:
-            raise PermissionDenied("The agent belongs to another owner")
+        agent = self._registry.owned(said.agent_id, caller, operator)
         if not (agent.repeatable or agent.repeatable_skills):
             raise InvalidParams("is not registered as safe to repeat", field="agentId")
         candidate = self._version(agent, said.candidate_id)
@@ -268,17 +265,6 @@ class Rollouts:
             for row, found in pairs
             if found.mode == "canary" and found.state == "running"
         )
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.sweep()
-            except StoreRefused:
-                logger.warning("rollouts could not be looked at; trying again")
-            except Exception:
-                # Tasks that wait to be compared wait for the next look, so this must not end.
-                logger.exception("rollouts could not be looked at; trying again")
-            await self._clock.wait_until(self._clock.now() + TICK)
 
     async def sweep(self) -> int:
         """Bring all rollouts up to date, unless another process does; return how many there are."""

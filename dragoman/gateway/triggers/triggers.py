@@ -28,6 +28,7 @@ from dragoman.errors import (
     UnsupportedOperation,
 )
 from dragoman.gateway.registry.registered import Registered, serves
+from dragoman.gateway.repeating import Repeating
 from dragoman.gateway.triggers import schedule, template
 from dragoman.gateway.triggers.definition import (
     LastRun,
@@ -76,19 +77,20 @@ class Triggers:
         self._service = service
         self._is_idempotent = settings.engine.idempotency
         self.clock = clock or SystemClock()
-        self._running: asyncio.Task[None] | None = None
+        self._looking = Repeating("triggers could not be looked at", self.sweep, self._pause)
         # Posts come at once; noted one after the other they do not undo each other's count.
         self._noting = asyncio.Lock()
 
     def start(self) -> None:
         """Begin to look for what is due."""
-        self._running = asyncio.get_running_loop().create_task(self._run())
+        self._looking.start()
+
+    async def _pause(self) -> None:
+        await self.clock.wait_until(self.clock.now() + TICK)
 
     async def stop(self) -> None:
         """Stop; what is due is begun by the next process."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        await self._looking.stop()
 
     # What owners do
 
@@ -199,17 +201,6 @@ class Triggers:
                         return
         except StoreRefused as error:
             logger.warning("a run of the trigger %s is not in its figures: %s", id, error)
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.sweep()
-            except StoreRefused:
-                logger.warning("triggers could not be looked at; trying again")
-            except Exception:
-                # Tasks that are due wait for the next look, so this must not end.
-                logger.exception("triggers could not be looked at; trying again")
-            await self.clock.wait_until(self.clock.now() + TICK)
 
     async def sweep(self) -> int:
         """Begin the tasks of triggers that are due, unless another process does; return how many

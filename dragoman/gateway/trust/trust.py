@@ -28,6 +28,7 @@ from dragoman.stores.interface.trust import DAY_MS, TrustEventRow
 
 logger = logging.getLogger("dragoman")
 
+_NOT_RECORDED = "trust: outcomes could not be recorded; trying again"
 MOST_HISTORY = 100
 # Orders in one transaction: other writes wait for it.
 _STEP = 100
@@ -102,7 +103,7 @@ class Trust:
         except StoreRefused:
             # A connection that is lost while outcomes are recorded keeps no gateway from its start:
             # scores follow what is recorded, and the rest is tried again.
-            logger.warning("trust: outcomes could not be recorded; trying again")
+            logger.warning(_NOT_RECORDED)
             self._woken.set()
             async with self._turn:
                 await self._follow()
@@ -131,10 +132,10 @@ class Trust:
                 await self.digest()
             except StoreRefused:
                 # The next look finds the same orders.
-                logger.warning("trust: outcomes could not be recorded; trying again")
+                logger.warning(_NOT_RECORDED)
             except Exception:
                 # Whatever it was: scores depend on the next look.
-                logger.exception("trust: outcomes could not be recorded; trying again")
+                logger.exception(_NOT_RECORDED)
 
     async def digest(self) -> int:
         """Turn what ended into events, and have scores follow all events; return how many orders

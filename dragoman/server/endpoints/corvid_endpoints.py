@@ -11,7 +11,7 @@ from dragoman.config.formats import read_rate
 from dragoman.dialects import negotiate
 from dragoman.dialects.house import CORVID, corvid, errors
 from dragoman.errors import A2AError, HopLimit, RateLimited, retry_after
-from dragoman.http.documents import document
+from dragoman.http.documents import PRIVATE, document
 from dragoman.http.limits import SOURCE_AGENT
 from dragoman.http.rates import Buckets
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
@@ -101,7 +101,7 @@ class CorvidEndpoints:
             reply = await self._responder.reply(request, call, CORVID)
             body = CORVID.encode_reply(operation, reply)
             headers: Headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
-            headers.append((b"cache-control", b"private, no-store"))
+            headers.append(PRIVATE)
             await request.respond(200, headers, body)
         except (Exception, asyncio.CancelledError) as error:
             await _refuse(request, self._responder.public_error(request, error))

@@ -11,6 +11,7 @@ from dragoman.dialects import negotiate
 from dragoman.dialects.dialect import Dialect, with_transitions
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import A2AError, Overloaded, PermissionDenied, TaskNotFound
+from dragoman.http.documents import PRIVATE
 from dragoman.http.incidents import incident
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import Headers, HttpRequest
@@ -128,7 +129,7 @@ async def respond(
     kind, version, private = says
     headers = [(b"content-type", kind), *common_headers(request, version)]
     if private:
-        headers.append((b"cache-control", b"private, no-store"))
+        headers.append(PRIVATE)
     if status in (429, 503):
         headers.append((b"retry-after", b"%d" % retry_after))
     elif status == 200:

@@ -19,7 +19,7 @@ from dragoman.errors import (
     StoreUnavailable,
     retry_after,
 )
-from dragoman.http.documents import document, scope_challenge
+from dragoman.http.documents import PRIVATE, document, scope_challenge
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import BY_REQUEST, Access, Routes
 from dragoman.model.identity import OPERATOR
@@ -53,7 +53,6 @@ from dragoman.server.site import Site
 from dragoman.telemetry import figures
 
 _LARGEST_BODY = 1024 * 1024
-_PRIVATE = (b"cache-control", b"private, no-store")
 _encode = msgspec.json.Encoder().encode
 
 OWN = OperatorRows()
@@ -142,7 +141,7 @@ class OperatorApi:
         ask = OperatorAsk(self._site, request, viewer, self.live, found.path, query, body)
         reply = await endpoint.answer(ask)
         if not endpoint.streams:
-            await _respond(request, 200, _encode(reply), [_PRIVATE])
+            await _respond(request, 200, _encode(reply), [PRIVATE])
 
     def _check_access(
         self, request: HttpRequest, endpoint: OperatorEndpoint, viewer: Viewer
@@ -180,7 +179,7 @@ async def _body(request: HttpRequest, endpoint: OperatorEndpoint) -> Any:
 async def _refuse(request: HttpRequest, error: A2AError) -> None:
     request.watched.failed(error)
     status, content = errors.rest(error)
-    headers: Headers = [_PRIVATE, *scope_challenge(request, error)]
+    headers: Headers = [PRIVATE, *scope_challenge(request, error)]
     if status in (429, 503):
         headers.append((b"retry-after", b"%d" % retry_after(error)))
     if isinstance(error, RateLimited):

@@ -12,6 +12,10 @@ from dragoman.model.agent_key import AgentKeyRow
 KeyStored = Literal["stored", "no_agent", "full"]
 
 
+# How long a key that ended is shown, in milliseconds.
+REMEMBER_MS = 90 * 24 * 3600 * 1000
+
+
 class AgentKeyStore(Protocol):
     """The keys of a gateway's agents. A key that ended is still shown for 90 days."""
 

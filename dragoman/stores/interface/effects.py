@@ -16,6 +16,9 @@ from dragoman.stores.interface.ledger import Checkout, LedgerStore, Leg, Transfe
 from dragoman.stores.interface.orders import OrderRow
 from dragoman.stores.interface.trust import DayKey, TrustDay, TrustEventRow, TrustStore
 
+# Why effects are refused whose facts are others by now.
+CHANGED = "what this was decided on has changed"
+
 
 class PutOrder(msgspec.Struct, frozen=True, gc=False):
     """Record an order."""

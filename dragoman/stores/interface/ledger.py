@@ -18,6 +18,8 @@ from dragoman.stores.interface.orders import OrderFacts, OrderQuery, OrderRow, S
 USER, FEES, ISSUED, SOLD = "user", "fees", "issued", "sold"
 # The hash before the first transfer.
 GENESIS = bytes(32)
+# Entries are numbered by their transfer and their place in it.
+PLACE_BITS = 3
 
 
 class Balance(msgspec.Struct, frozen=True, gc=False):

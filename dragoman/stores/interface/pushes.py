@@ -7,6 +7,9 @@ import msgspec
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.push import PushConfig
 
+# Why what became of a post is refused.
+NOT_OURS = "another worker delivers, or the receiver was dropped"
+
 
 class Push(msgspec.Struct, frozen=True, gc=False):
     """A receiver of a task's events, and how far it is."""

@@ -13,6 +13,7 @@ from dragoman.errors import HoldRefused, StoreConflict
 from dragoman.stores.chain import AccountState, grant_transfer, linked_events, transfer_hash
 from dragoman.stores.interface import Append, Create
 from dragoman.stores.interface import effects as fx
+from dragoman.stores.interface.effects import CHANGED
 from dragoman.stores.interface.ledger import (
     GENESIS,
     ISSUED,
@@ -141,7 +142,7 @@ class MemoryAccounting:
 
     def _expect(self, is_as_it_was: bool) -> None:
         if not is_as_it_was:
-            raise StoreConflict("what this was decided on has changed")
+            raise StoreConflict(CHANGED)
 
     def _put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         if key in table:
@@ -213,5 +214,5 @@ class MemoryAccounting:
     def _set_observed(self, order: OrderRow) -> None:
         row = self._tables.orders.get(order.task)
         if row is None or row.is_observed or row.charged != order.charged:
-            raise StoreConflict("what this was decided on has changed")
+            raise StoreConflict(CHANGED)
         self._put(self._tables.orders, order.task, replace(row, is_observed=True))

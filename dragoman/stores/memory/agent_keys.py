@@ -3,10 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from dragoman.model.agent_key import AgentKeyRow
-from dragoman.stores.interface.agent_keys import KeyStored
-
-# Milliseconds for which a key that ended is still shown.
-_REMEMBER_MS = 90 * 24 * 3600 * 1000
+from dragoman.stores.interface.agent_keys import REMEMBER_MS, KeyStored
 
 
 class MemoryAgentKeys:
@@ -39,7 +36,7 @@ class MemoryAgentKeys:
         """Store a key, unless its agent was removed or has enough."""
         if not self._is_registered(row.agent):
             return "no_agent"
-        oldest = row.made_at - _REMEMBER_MS
+        oldest = row.made_at - REMEMBER_MS
         self._keys = {
             id: (key, version)
             for id, (key, version) in self._keys.items()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from dragoman.model.identity import Principal, Scope
 from dragoman.model.order import DELIVERED
 from dragoman.stores.interface.ledger import (
+    PLACE_BITS,
     USER,
     AccountDay,
     Balance,
@@ -19,9 +20,6 @@ from dragoman.stores.interface.ledger import (
 from dragoman.stores.interface.orders import OrderFacts, OrderQuery, OrderRow, StaleOrder
 from dragoman.stores.memory.tables import AccountingTables
 from dragoman.stores.reconciliation import LedgerContents, reconcile
-
-# A line's number is that of its transfer, and its place in the transfer, as on disk.
-_PLACE_BITS = 3
 
 
 class MemoryLedger:
@@ -46,7 +44,7 @@ class MemoryLedger:
             for place in reversed(range(len(posted.entries))):
                 entry = posted.entries[place]
                 if (entry.account, entry.owner) == (USER, owner):
-                    yield posted.number << _PLACE_BITS | place, posted, entry
+                    yield posted.number << PLACE_BITS | place, posted, entry
 
     async def statement(
         self, owner: str, kinds: Collection[str], *, limit: int, offset: int = 0, before: int = 0

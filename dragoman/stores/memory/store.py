@@ -46,6 +46,7 @@ from dragoman.stores.interface import (
     Write,
 )
 from dragoman.stores.interface.inspection import WorkerFacts
+from dragoman.stores.interface.pushes import NOT_OURS
 from dragoman.stores.memory.words import MemoryWords
 
 
@@ -515,7 +516,7 @@ class MemoryStore:
         """Record how far a receiver is, if it is still ours."""
         receiver = self._receivers.get(push.number)
         if receiver is None or receiver.holder != self.worker:
-            raise StoreConflict("another worker delivers, or the receiver was dropped")
+            raise StoreConflict(NOT_OURS)
         receiver.push = push
         if letter is not None:
             receiver.letters[letter.seq] = letter

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from dragoman.errors import StoreConflict, StoreUnavailable
+from dragoman.stores.interface.effects import CHANGED
 from dragoman.stores.postgres.connections import (
     Connection,
     DatabaseConnections,
@@ -69,4 +70,4 @@ async def changed(connection: Connection, sql: str, *values: Any, rows: int = 1)
     """Run a statement that has to change so many rows."""
     done = str(await connection.execute(sql, *values))
     if int(done.rpartition(" ")[2]) != rows:
-        raise StoreConflict("what this was decided on has changed")
+        raise StoreConflict(CHANGED)

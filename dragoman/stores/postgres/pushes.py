@@ -8,6 +8,7 @@ from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.push import PushConfig
 from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import LATEST, DeadLetter, Push
+from dragoman.stores.interface.pushes import NOT_OURS
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.scopes import Scopes
@@ -107,7 +108,7 @@ class PushRows(ABC):
             *told,
         )
         if rows[0][0] != 1:
-            raise StoreConflict("another worker delivers, or the receiver was dropped")
+            raise StoreConflict(NOT_OURS)
 
     async def drop_letter(self, push: int, seq: int) -> None:
         """Forget a dead letter."""

@@ -12,6 +12,7 @@ from dragoman.model.identity import Scope
 from dragoman.model.push import PushConfig
 from dragoman.stores.columns import dead_letter
 from dragoman.stores.interface import LATEST, DeadLetter, Push
+from dragoman.stores.interface.pushes import NOT_OURS
 from dragoman.stores.sqlite.schema import Row, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.writer import Chore
@@ -121,7 +122,7 @@ class Pushes:
                 ),
             )
             if connection.changes() != 1:
-                raise StoreConflict("another worker delivers, or the receiver was dropped")
+                raise StoreConflict(NOT_OURS)
             if letter is not None:
                 at = letter.at or time.time_ns() // 1_000_000
                 run(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dragoman.model.children import Child, children
+from dragoman.model.children import DEEPEST, Child, children
 from dragoman.model.events import Event, TraceJoined
 from dragoman.model.identity import TaskId
 from dragoman.model.money import MICRO
@@ -27,8 +27,7 @@ from dragoman.server.operator.viewing import Viewer
 from dragoman.stores.interface import Store, TaskRow
 
 ENDPOINTS = OperatorRows()
-# Deeper than any call may go; tasks in one tree; tasks above one that are looked at.
-_DEEPEST = 32
+# Tasks in one tree; tasks above one that are looked at.
 _LARGEST = 1000
 _ABOVE = 16
 _READ = 1000
@@ -83,7 +82,7 @@ class _Trees:
         given = await children_of(self._store, head)
         for child in given:
             self._left -= 1
-            if self._left < 0 or depth >= _DEEPEST:
+            if self._left < 0 or depth >= DEEPEST:
                 break
             below.append(await self._below(child, depth + 1))
         if item.to and len(below) == len(given) > 0:
@@ -138,7 +137,7 @@ async def _named(viewer: Viewer, store: Store, task_id: str) -> list[TaskRow]:
 async def _waiting_for(ask: OperatorAsk, head: TaskRow) -> list[TaskRow]:
     """Return the tasks that wait for one, the nearest first."""
     found = [head]
-    while len(found) <= _DEEPEST:
+    while len(found) <= DEEPEST:
         above = await _caller_of(ask, found[-1])
         # Ids are chosen by others: they may make a circle.
         if above is None or any(one.number == above.number for one in found):

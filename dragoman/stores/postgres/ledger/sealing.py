@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from dragoman.stores.interface.ledger import FEES, ISSUED, SOLD, USER, Leg, PostedTransfer, Transfer
+from dragoman.stores.interface.ledger import (
+    FEES,
+    ISSUED,
+    PLACE_BITS,
+    SOLD,
+    USER,
+    Leg,
+    PostedTransfer,
+    Transfer,
+)
 from dragoman.stores.postgres.chores import Chore
 from dragoman.stores.postgres.connections import (
     Connection,
@@ -26,7 +35,6 @@ PORTION = 500
 # Seconds that transfers wait for others, and between two looks for those that others left.
 GATHER = 0.1
 LOOK_EVERY = 1.0
-_PLACE_BITS = 3
 
 _decode_legs = msgspec.json.Decoder(list[Leg]).decode
 _PLATFORM: Sequence[AccountKey] = ((ISSUED, ""), (SOLD, ""), (FEES, ""))
@@ -86,10 +94,10 @@ async def close_book(connection: Connection, book: Book) -> None:
 
 
 def _entries(posted: PostedTransfer) -> list[tuple[Any, ...]]:
-    assert len(posted.entries) < 1 << _PLACE_BITS
+    assert len(posted.entries) < 1 << PLACE_BITS
     return [
         (
-            posted.number << _PLACE_BITS | place,
+            posted.number << PLACE_BITS | place,
             entry.number,
             entry.kind,
             entry.amount,

@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 from dragoman.errors import StoreUnavailable
 from dragoman.model.agent_key import AgentKeyRow
 from dragoman.stores.interface import Rung
-from dragoman.stores.interface.agent_keys import KeyStored
+from dragoman.stores.interface.agent_keys import REMEMBER_MS, KeyStored
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.deeds import do, storable
 
 logger = logging.getLogger("dragoman")
 
-# Milliseconds for which a key that ended is still shown.
-_REMEMBER_MS = 90 * 24 * 3600 * 1000
 # Seconds until what could not be read is read again.
 _AGAIN_AFTER = 1.0
 _SQL = named("dragoman.stores.postgres", "registry/agent_keys.sql")
@@ -114,7 +112,7 @@ class PostgresAgentKeys:
                 return "no_agent"
             # The row of the version is locked from here on: keys are counted one by one.
             version = await connection.fetchval(_SQL["next_version"])
-            await connection.execute(_SQL["forget"], row.made_at - _REMEMBER_MS)
+            await connection.execute(_SQL["forget"], row.made_at - REMEMBER_MS)
             if await connection.fetchval(_SQL["count_valid"], row.agent, row.made_at) >= most:
                 return "full"
             columns = row._replace(label=storable(row.label))

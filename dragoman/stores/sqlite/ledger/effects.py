@@ -9,14 +9,12 @@ import msgspec
 from dragoman.errors import HoldRefused, StoreConflict
 from dragoman.stores.chain import AccountState, grant_transfer, linked_events, transfer_hash
 from dragoman.stores.interface import effects as fx
-from dragoman.stores.interface.ledger import GENESIS, USER, Leg, Transfer
+from dragoman.stores.interface.effects import CHANGED
+from dragoman.stores.interface.ledger import GENESIS, PLACE_BITS, USER, Leg, Transfer
 from dragoman.stores.interface.orders import OrderRow
 from dragoman.stores.interface.trust import NOTHING, TrustEventRow
 from dragoman.stores.sqlite.ledger.rows import LEDGER, TRUST, order_values
 from dragoman.stores.sqlite.schema import inserter, run
-
-# Entries of one transfer, at most.
-_PLACE_BITS = 3
 
 
 def apply(connection: apsw.Connection, effects: Sequence[fx.Effect]) -> None:
@@ -66,7 +64,7 @@ def _change(connection: apsw.Connection, sql: str, values: Sequence[Any], rows: 
     """Run a statement that has to change so many rows."""
     run(connection, sql, values)
     if connection.changes() != rows:
-        raise StoreConflict("what this was decided on has changed")
+        raise StoreConflict(CHANGED)
 
 
 def _order_change(before: OrderRow, after: OrderRow) -> Sequence[Any]:
@@ -128,7 +126,7 @@ def _record(
     states: Sequence[AccountState],
 ) -> None:
     assert not sum(leg.amount for leg in legs), "what one account loses another one gets"
-    assert len(legs) < 1 << _PLACE_BITS
+    assert len(legs) < 1 << PLACE_BITS
     last = run(connection, LEDGER["last_transfer"])
     number, at, prior = last[0] if last else (0, 0, GENESIS)
     number += 1
@@ -138,7 +136,7 @@ def _record(
     id, kind, at, task, reference, memo = transfer
     run(connection, LEDGER["add_transfer"], (number, id, kind, task, reference, memo, at, digest))
     entries = [
-        (number << _PLACE_BITS | place, state.account, leg.kind, *leg[3:], *state[1:])
+        (number << PLACE_BITS | place, state.account, leg.kind, *leg[3:], *state[1:])
         for place, (leg, state) in enumerate(zip(legs, states, strict=True))
     ]
     inserter(connection)(LEDGER["add_entries"], entries)

@@ -10,13 +10,11 @@ from pathlib import Path
 import apsw
 
 from dragoman.model.agent_key import AgentKeyRow
-from dragoman.stores.interface.agent_keys import KeyStored
+from dragoman.stores.interface.agent_keys import REMEMBER_MS, KeyStored
 from dragoman.stores.sqlite.inspection import open_to_read
 from dragoman.stores.sqlite.schema import connect, queries, run, transaction
 from dragoman.stores.sqlite.transactions import StoreTransactions
 
-# Milliseconds for which a key that ended is still shown.
-_REMEMBER_MS = 90 * 24 * 3600 * 1000
 _SQL = queries("registry/agent_keys.sql")
 # The first schema with keys of agents.
 _FIRST_SCHEMA = 11
@@ -49,7 +47,7 @@ class SQLiteAgentKeys:
         def put(connection: apsw.Connection) -> KeyStored:
             if not run(connection, _SQL["agent_exists"], (row.agent,)):
                 return "no_agent"
-            run(connection, _SQL["forget"], (row.made_at - _REMEMBER_MS,))
+            run(connection, _SQL["forget"], (row.made_at - REMEMBER_MS,))
             ((count,),) = run(connection, _SQL["count_valid"], (row.agent, row.made_at))
             if count >= most:
                 return "full"
