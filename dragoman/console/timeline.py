@@ -123,7 +123,9 @@ def left(task: dict[str, Any]) -> dict[str, Any]:
     return {"position": task["events"], "kind": LEFT, "text": text}
 
 
-def told(transitions: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+def transition_lines(
+    transitions: list[dict[str, Any]], names: dict[str, str]
+) -> list[dict[str, Any]]:
     """Return the lines below the picture: without those that say again which agent has the task,
     and with its name."""
     found = [one for one in _bounded(transitions) if one["kind"] not in _UNTOLD]

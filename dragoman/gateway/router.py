@@ -94,7 +94,7 @@ class Router:
         """Return the agents for a requester's task, best first, and why; raises `NoAgentAvailable`,
         `AgentOffline`, `TrustTooLow` or `InsufficientCredits`."""
         if wanted.agent:
-            return self._named(wanted, requester)
+            return self._named_agent(wanted, requester)
         request = self._request(operation, wanted)
         agents = self._shortlisted(operation, wanted, requester)
         choice = self._choice(request, agents, requester)
@@ -106,7 +106,7 @@ class Router:
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return ChosenAgent(found, choice.why, choice.skill)
 
-    def _named(self, wanted: RoutingOptions, requester: Principal) -> ChosenAgent:
+    def _named_agent(self, wanted: RoutingOptions, requester: Principal) -> ChosenAgent:
         """Return the agent that a request names, as most do: no other is looked at."""
         agent = self.get(wanted.agent)
         if agent is None or not serves(agent, requester):

@@ -151,7 +151,7 @@ class Admin:
         if request.verb == "GET":
             limit = _number(_query(request).get("limit", str(_MOST)), "limit", most=_MOST)
             items: list[dict[str, Any]] = []
-            found = open_questions(self._site, _viewer(request), **_asked(request))
+            found = open_questions(self._site, _viewer(request), **_filters(request))
             async for head, requests in found:
                 items += [_inbox_item(head, one) for one in requests]
                 if len(items) >= limit:
@@ -169,7 +169,7 @@ class Admin:
             self._site,
             _viewer(request),
             request.path.removeprefix(f"{_INBOX}/"),
-            **_asked(request),
+            **_filters(request),
         )
         self._record(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")
         await document(request, _inbox_item(head, question), PRIVATE)
@@ -178,7 +178,7 @@ class Admin:
         check_type(request)
         given = _read_answer(await read_value(await read_body(request, _LARGEST_ANSWER)))
         head, question = await waiting_request(
-            self._site, _viewer(request), given.id, **_asked(request)
+            self._site, _viewer(request), given.id, **_filters(request)
         )
         self._record(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
         await take_answer(self._site, head, question, given.value, given.decline)
@@ -281,7 +281,7 @@ def _viewer(request: HttpRequest) -> Viewer:
     return Viewer(request.caller, "operator" if _is_operator(request) else "admin")
 
 
-def _asked(request: HttpRequest) -> dict[str, Any]:
+def _filters(request: HttpRequest) -> dict[str, Any]:
     query = _query(request)
     return {"agent": query.get("agent", ""), "tenant": _tenant(request, query.get("tenant"))}
 

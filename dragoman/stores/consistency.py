@@ -7,9 +7,9 @@ whole is asked of them.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 
-_SQL = named("dragoman.stores", "consistency.sql")
+_SQL = statements("dragoman.stores", "consistency.sql")
 # Events by task and position, in a file and in a database.
 FILE_LOG = _SQL["file_log"]
 DATABASE_LOG = _SQL["database_log"]

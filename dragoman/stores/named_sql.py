@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @functools.cache
-def named(package: str, file: str) -> dict[str, str]:
+def statements(package: str, file: str) -> dict[str, str]:
     """Return the statements of a file, each after a line `-- name: NAME`."""
     text = (_folder(package) / file).read_text(encoding="utf-8")
     blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)

@@ -20,7 +20,7 @@ from dragoman.console.markup import (
 )
 from dragoman.console.pages import attention, overview
 from dragoman.console.rendering import render, seconds, setting, short
-from dragoman.console.timeline import draw, told
+from dragoman.console.timeline import draw, transition_lines
 from tests.console.payloads import PAYLOADS
 
 
@@ -173,7 +173,7 @@ def test_the_lines_of_a_timeline_name_an_agent_once() -> None:
         {"kind": "forwarded", "agent": "8a", "position": 4},
         {"kind": "status", "state": "TASK_STATE_COMPLETED", "position": 5},
     ]
-    shown = [(one["position"], one["agent"]) for one in told(found, {"7f": "weather"})]
+    shown = [(one["position"], one["agent"]) for one in transition_lines(found, {"7f": "weather"})]
     assert shown == [(2, "weather"), (4, "8a"), (5, "")]
 
 
@@ -194,7 +194,7 @@ def test_what_has_no_time_of_its_own_lies_between_the_times_of_its_neighbours() 
         {"position": 9, "kind": "status", "at": at(8), "state": "TASK_STATE_WORKING"},
         {"position": 10, "kind": "turn"},
     ]
-    lines = {one["position"]: one for one in told(found, {})}
+    lines = {one["position"]: one for one in transition_lines(found, {})}
     assert lines[2]["at"] == at(0)
     assert "at" not in lines[4] and lines[4]["is_about"]
     assert (lines[4]["after"], lines[4]["before"]) == (at(0), at(0.5))

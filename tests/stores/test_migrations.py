@@ -17,9 +17,9 @@ from dragoman.testing.promises.samples import (
     chunk,
     creation,
     head_of,
-    kept,
     log_of,
     opening,
+    snapshot_of,
     walk,
     write,
 )
@@ -46,7 +46,7 @@ def of_schema_1(path: Path) -> None:
         bodies = b"\n".join(recorded.body for recorded in first.events)
         connection.execute("INSERT INTO events VALUES (?, 2, 0, ?)", (number << 20 | 2, bodies))
         connection.execute("INSERT INTO counts VALUES (1, ?, 1)", (code,))
-    snapshot = kept(opening("done"), 2)
+    snapshot = snapshot_of(opening("done"), 2)
     values = (snapshot.head, snapshot.artifacts)
     connection.execute("INSERT INTO snapshots VALUES (1, 2, ?, ?)", values)
     connection.execute("INSERT INTO keys VALUES (1, ?, 1, NULL, 5)", (b"key",))

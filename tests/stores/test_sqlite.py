@@ -28,9 +28,9 @@ from dragoman.testing.promises.samples import (
     chunk,
     creation,
     head_of,
-    kept,
     log_of,
     opening,
+    snapshot_of,
     submit,
     walk,
     write,
@@ -77,7 +77,7 @@ async def test_everything_survives_closing_and_opening(path: Path) -> None:
     store = await opened(path)
     await store.prepare()
     secret = store.secret
-    await write(store, creation("t", keys=[b"key"], snapshot=kept(opening("t"), 1)))
+    await write(store, creation("t", keys=[b"key"], snapshot=snapshot_of(opening("t"), 1)))
     head = await head_of(store, "t")
     await write(store, addition(head, chunk("t", "x", append=False), next_fence=2))
     await write(store, KeepReply(HERE, b"reply", b"{}"))

@@ -187,13 +187,13 @@ def answer(run: Invocation, name: str, value: str | None, store: StorePlace, dec
     parts = _parts(run, waiting.request, value, decline)
     if isinstance(store, RemoteStore):
         store.api.operate("POST", "inbox", {"id": waiting.request.request_id} | _said(parts))
-        _told(run, waiting, "answered")
+        _show_result(run, waiting, "answered")
         return
     settings = kept_by(run, store)
     with budget(run), recording(run, None, store) as log:
         is_taken = asyncio.run(_leave(settings, waiting, parts))
         record(log, "inbox.answer", f"{waiting.agent} {waiting.task.id}")
-    _told(run, waiting, "answered" if is_taken else "left for the agent, until it is served")
+    _show_result(run, waiting, "answered" if is_taken else "left for the agent, until it is served")
 
 
 def _said(parts: "list[Part]") -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _said(parts: "list[Part]") -> dict[str, Any]:
     return {"decline": data["error"]} if "error" in data else {"value": data["result"]}
 
 
-def _told(run: Invocation, waiting: Waiting, result: str) -> None:
+def _show_result(run: Invocation, waiting: Waiting, result: str) -> None:
     item = {"id": waiting.request.request_id, "taskId": waiting.task.id, "result": result}
     run.out.item(item, {"taskId": "Task"}, ("taskId", "result"))
 

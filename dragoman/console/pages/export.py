@@ -79,7 +79,7 @@ async def _json_pieces(visit: Visit, path: str, head: dict[str, Any]) -> AsyncGe
     yield b'\n],"task":' + msgspec.json.encode(folded.task()) + b"}\n"
 
 
-async def _told(visit: Visit) -> dict[str, Any]:
+async def _shortened_task(visit: Visit) -> dict[str, Any]:
     """Return what people read of a task: of a long one its first and its last events."""
     view = await view_of(visit)
     if view["events"] <= LONG:
@@ -97,7 +97,7 @@ async def _told(visit: Visit) -> dict[str, Any]:
 
 async def as_html(visit: Visit) -> Answer:
     """Give one HTML file that needs nothing else: neither scripts nor this server."""
-    whole = await _told(visit)
+    whole = await _shortened_task(visit)
     style = assets.assets()["console.css"].plain.decode()
     context = {
         **whole,

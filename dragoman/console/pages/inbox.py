@@ -15,7 +15,7 @@ async def show(visit: Visit) -> Answer:
     found = await visit.api.get("/inbox", **filters, pageToken=visit.query.get("page", ""))
     token = found.get("nextPageToken", "")
     context = {
-        "items": await _named(visit, found["items"]),
+        "items": await _with_agent_names(visit, found["items"]),
         "filters": filters,
         "next": link("/inbox", **filters, page=token) if token else "",
         "origin": visit.origin,
@@ -31,10 +31,10 @@ async def question(visit: Visit) -> Answer:
 async def _item(visit: Visit) -> dict[str, Any]:
     """Return the question of the address."""
     found = await visit.api.get(f"/inbox/{quote(visit.params['id'], safe='')}")
-    return (await _named(visit, [found]))[0]
+    return (await _with_agent_names(visit, [found]))[0]
 
 
-async def _named(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _with_agent_names(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return questions with the names of the agents behind a gateway that ask them."""
     names = await agent_names(visit) if any(one.get("to") for one in items) else {}
     return [{**one, "to": names.get(one.get("to", ""), "")} for one in items]

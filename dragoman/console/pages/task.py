@@ -57,7 +57,7 @@ async def state_of(visit: Visit, position: int | None = None) -> dict[str, Any]:
 async def conversation(visit: Visit) -> Answer:
     """Draw what was said and made."""
     context = await _begun(visit, "Conversation")
-    found = await _told(visit, context["task"]["events"])
+    found = await _shortened_task(visit, context["task"]["events"])
     said = content.conversation(found)
     first = content.first_message(found)
     context |= {
@@ -69,7 +69,7 @@ async def conversation(visit: Visit) -> Answer:
     return DrawnPage("task.html", _title(context), context, live=["task_head", "conversation"])
 
 
-async def _told(visit: Visit, events: int) -> dict[str, Any]:
+async def _shortened_task(visit: Visit, events: int) -> dict[str, Any]:
     """Return the task; of a long one what its first and its last events tell."""
     if events <= LONG:
         return (await state_of(visit))["task"]
@@ -109,7 +109,7 @@ async def timeline_view(visit: Visit) -> Answer:
         found.append(timeline.left(context["task"]))
     context |= {
         "drawing": timeline.draw(found, pushes, is_ended=context["task"]["isEnded"]),
-        "transitions": timeline.told(found, await agent_names(visit)),
+        "transitions": timeline.transition_lines(found, await agent_names(visit)),
         "pushes": [{**one, "text": timeline.push_line(one)} for one in pushes],
         "cut_after": len(found) if is_cut else 0,
     }

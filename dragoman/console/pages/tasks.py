@@ -30,7 +30,7 @@ async def show(visit: Visit) -> Answer:
     found: dict[str, Any] = {"items": [], "isPartial": False, "nextPageToken": ""}
     problem = ""
     try:
-        found = await visit.api.get("/tasks", **_asked(visit, filters), pageToken=position)
+        found = await visit.api.get("/tasks", **_api_filters(visit, filters), pageToken=position)
     except ApiFailed as error:
         if error.status != 400:
             raise
@@ -40,7 +40,7 @@ async def show(visit: Visit) -> Answer:
         "tasks.html",
         "Tasks",
         {
-            "tasks": _named(found["items"], names),
+            "tasks": _rows_with_agents(found["items"], names),
             "filters": filters,
             "behind": sorted(names.items(), key=itemgetter(1)),
             "problem": problem,
@@ -60,7 +60,7 @@ async def show(visit: Visit) -> Answer:
     )
 
 
-def _asked(visit: Visit, filters: dict[str, str]) -> dict[str, str]:
+def _api_filters(visit: Visit, filters: dict[str, str]) -> dict[str, str]:
     """Return filters as the API takes them. Instants are typed as pages show them, or as a day; of
     the last day all is meant. Without a zone they are in UTC, as on every page."""
     given = dict(filters)
@@ -84,10 +84,11 @@ def _asked(visit: Visit, filters: dict[str, str]) -> dict[str, str]:
 
 async def rows(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return tasks as lists show them: those that a gateway gave to an agent name it."""
-    return _named(items, await agent_names(visit) if any(item["to"] for item in items) else {})
+    names = await agent_names(visit) if any(item["to"] for item in items) else {}
+    return _rows_with_agents(items, names)
 
 
-def _named(items: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+def _rows_with_agents(items: list[dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
     return [{**row(item), "to": names.get(item["to"], "")} for item in items]
 
 

@@ -84,14 +84,14 @@ def changes(before: AgentCard, raw_before: Any, after: AgentCard, raw_after: Any
     old, new = _interfaces(before), _interfaces(after)
     if old != new:
         added = sorted({one[0] for one in new} - {one[0] for one in old})
-        reasons.append(f"its addresses change{_named(added)}")
+        reasons.append(f"its addresses change{_name_list(added)}")
     if before.security_schemes != after.security_schemes:
         names = sorted(
             name
             for name in {*before.security_schemes, *after.security_schemes}
             if before.security_schemes.get(name) != after.security_schemes.get(name)
         )
-        reasons.append(f"how callers authenticate changes{_named(names)}")
+        reasons.append(f"how callers authenticate changes{_name_list(names)}")
     elif before.security_requirements != after.security_requirements:
         reasons.append("what callers must authenticate with changes")
     security_of = {skill.id: skill.security_requirements for skill in before.skills}
@@ -101,7 +101,7 @@ def changes(before: AgentCard, raw_before: Any, after: AgentCard, raw_after: Any
         if security_of.get(skill.id, []) != skill.security_requirements
     ]
     if skills:
-        reasons.append(f"what skills ask of callers changes{_named(skills)}")
+        reasons.append(f"what skills ask of callers changes{_name_list(skills)}")
     signers = _signers(raw_before)
     if signers != _signers(raw_after):
         reasons.append(
@@ -110,7 +110,7 @@ def changes(before: AgentCard, raw_before: Any, after: AgentCard, raw_after: Any
     return reasons
 
 
-def _named(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     return f": {cards.printable(', '.join(names[:5]))}" if names else ""
 
 

@@ -50,13 +50,13 @@ class HealthService:
         self._is_stopping.set()
 
     async def _check(self, rpc: ServedRpc) -> None:
-        service = _asked(rpc)
+        service = _service_name(rpc)
         if service not in self._services:
             raise RpcFailure("NOT_FOUND", "There is no such service")
         await rpc.finish(await self._status(service), ())
 
     async def _watch(self, rpc: ServedRpc) -> None:
-        service = _asked(rpc)
+        service = _service_name(rpc)
         if self._watches >= _MOST_WATCHES:
             raise RpcFailure(
                 "RESOURCE_EXHAUSTED", "Too many callers watch the health of this server"
@@ -184,7 +184,7 @@ async def _questions(rpc: ServedRpc) -> AsyncGenerator[Any]:
         yield _parsed(kind(), data)
 
 
-def _asked(rpc: ServedRpc) -> str:
+def _service_name(rpc: ServedRpc) -> str:
     """Return the service that a question about health names."""
     question: Any = vars(health_pb2)["HealthCheckRequest"]()
     return _parsed(question, rpc.request()).service

@@ -144,7 +144,7 @@ async def waiting_request(
     site: Site, viewer: Viewer, name: str, **asked: Any
 ) -> tuple[TaskRow, Request]:
     """Return the request with an id, or the only one of the task with it."""
-    found = [one async for one in _named(site, viewer, name, **asked)]
+    found = [one async for one in _requests_of(site, viewer, name, **asked)]
     if len(found) > 1:
         ids = ", ".join(one.request_id for _, one in found)
         raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")
@@ -153,7 +153,7 @@ async def waiting_request(
     return found[0]
 
 
-async def _named(
+async def _requests_of(
     site: Site, viewer: Viewer, name: str, **asked: Any
 ) -> AsyncIterator[tuple[TaskRow, Request]]:
     store = site.store

@@ -99,7 +99,7 @@ class LoopWatch:
     def look(self) -> None:
         """Check whether the loop has answered since it was asked."""
         now = self._now()
-        kept = self._kept(now)
+        kept = self._blocked_seconds(now)
         if self._has_answered:
             self._has_answered, self._asked_at = False, now - kept
             if kept >= self._seconds:
@@ -118,7 +118,7 @@ class LoopWatch:
     def _found(self) -> Holder | None:
         return _holder(sys._current_frames().get(self._thread_id))  # pyright: ignore[reportPrivateUsage]  # documented, for debuggers
 
-    def _kept(self, now: float) -> float:
+    def _blocked_seconds(self, now: float) -> float:
         """Return for how many seconds the loop's thread kept this one from running. Time in which
         the whole process stood still does not count: then this thread is late too, but the loop's
         thread used no processor. If it did, its code lets no other thread run."""

@@ -8,7 +8,7 @@ import msgspec
 
 from dragoman.errors import StoreRefused
 from dragoman.stores.copying.tables import TABLES, Key, Marks, Place, Row, Table
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import (
     LOST,
     Addresses,
@@ -22,7 +22,7 @@ from dragoman.stores.postgres.schema import check_same, check_server, migrate
 from dragoman.stores.postgres.writer import BLOCK
 
 _decode_place = msgspec.msgpack.Decoder(Place).decode
-_SQL = named("dragoman.stores.copying", "database.sql")
+_SQL = statements("dragoman.stores.copying", "database.sql")
 _STATE = ("tasks", "transfers", "trust_events", "agents_version", "agent_keys_version", "secrets")
 # Tables that servers fill while they serve, and neither the schema nor a first start.
 _USED = (

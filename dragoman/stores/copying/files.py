@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.errors import ConfigError, StoreRefused
 from dragoman.stores.copying.tables import TABLES, Key, Marks, Place, Row, Table
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.sqlite.files.generations import renew_generation
 from dragoman.stores.sqlite.inspection import Inspection, check_schema, open_to_read
 from dragoman.stores.sqlite.schema import (
@@ -26,7 +26,7 @@ from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
 # How what is under way is called until it is a store.
 _PART = ".copying"
 _decode_place = msgspec.msgpack.Decoder(Place).decode
-_SQL = named("dragoman.stores.copying", "file.sql")
+_SQL = statements("dragoman.stores.copying", "file.sql")
 _STATE = ("tasks", "transfers", "trust_events", "agents_version", "agent_keys_version", "secrets")
 
 

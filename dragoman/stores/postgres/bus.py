@@ -12,13 +12,13 @@ from typing import Any
 
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.stores.interface import Append, Create, LeaveNote, Rung, Write
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.workers import Workers
 from dragoman.stores.rings import WorkerBus, decoded, encoded
 
 _CHANNEL = "dragoman"
-_SQL = named("dragoman.stores.postgres", "bus.sql")
+_SQL = statements("dragoman.stores.postgres", "bus.sql")
 
 
 def bus_of(url: str, connections: DatabaseConnections, workers: Workers) -> WorkerBus:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
 from dragoman.errors import ConfigError, StoreFull, StoreReadOnly, StoreUnavailable
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 
 logger = logging.getLogger("dragoman")
 
@@ -55,7 +55,7 @@ _SETTINGS = {
 _READ_ONLY = {"default_transaction_read_only": "on"}
 # A commit that waits for a standby must not be given up: it is there already, and not at the
 # standby. Whatever the role or the database says, nothing ends our writes but the server's end.
-_NO_TIMEOUTS = named("dragoman.stores.postgres", "connections.sql")["no_timeouts"]
+_NO_TIMEOUTS = statements("dragoman.stores.postgres", "connections.sql")["no_timeouts"]
 # How PgBouncer refuses a client that brings settings: no server says so.
 _POOLER = "unsupported startup parameter"
 # What says that a connection is of no more use, or that the server is not (yet) a primary.

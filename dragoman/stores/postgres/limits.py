@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface.limits import Draw, Drawn
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import DatabaseConnections, Row
 
-_SQL = named("dragoman.stores.postgres", "limits.sql")
+_SQL = statements("dragoman.stores.postgres", "limits.sql")
 # Seconds for an answer: a request waits for it.
 _ANSWER_WITHIN = 1.0
 # Seconds between two looks for what is of no more use.

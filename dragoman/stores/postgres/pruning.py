@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from dragoman.errors import StoreUnavailable
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, LockTimeout
 from dragoman.stores.postgres.deeds import do
 
 logger = logging.getLogger("dragoman")
 
-_SQL = named("dragoman.stores.postgres", "pruning.sql")
+_SQL = statements("dragoman.stores.postgres", "pruning.sql")
 _STEP = 500
 # Numbers of tasks in a partition: two to the power of this.
 _PART_BITS = 20

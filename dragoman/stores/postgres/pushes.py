@@ -9,14 +9,14 @@ from dragoman.model.push import PushConfig
 from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import LATEST, DeadLetter, Push
 from dragoman.stores.interface.pushes import NOT_OURS
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.scopes import Scopes
 from dragoman.stores.postgres.seals import Seals
 
 logger = logging.getLogger("dragoman")
 
-_SQL = named("dragoman.stores.postgres", "pushes.sql")
+_SQL = statements("dragoman.stores.postgres", "pushes.sql")
 _LAST_SEQ = (1 << 31) - 1
 
 

@@ -19,12 +19,12 @@ from dragoman.stores.interface import (
     TaskRows,
     whole_task,
 )
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.gathering import Gathered
 from dragoman.stores.postgres.scopes import Scopes
 
-_SQL = named("dragoman.stores.postgres", "queries.sql")
+_SQL = statements("dragoman.stores.postgres", "queries.sql")
 # The highest position, and rows of events per query: a row has at least one event.
 _MAX_SEQ = (1 << 31) - 1
 _ROWS = 128

@@ -11,7 +11,7 @@ from dragoman.stores import named_sql
 from dragoman.stores.postgres.connections import Connection, ServerError, plain, state_of
 
 _PACKAGE = "dragoman.stores.postgres"
-_SQL = named_sql.named(_PACKAGE, "schema.sql")
+_SQL = named_sql.statements(_PACKAGE, "schema.sql")
 COMPATIBLE = "-- compatible"
 _OLDEST_SERVER = 140_000
 # What a script may meet in a database of another program, and without rights.

@@ -6,10 +6,10 @@ from typing import TypeVar
 from msgspec.structs import astuple
 
 from dragoman.model.identity import Scope
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import DatabaseConnections
 
-_SQL = named("dragoman.stores.postgres", "queries.sql")
+_SQL = statements("dragoman.stores.postgres", "queries.sql")
 # Scopes known by heart. Tenants may be the callers' choice, and so without end.
 _MOST_KNOWN = 10_000
 

@@ -15,7 +15,7 @@ import msgspec
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.push import PushConfig
 from dragoman.stores.interface import Sealing
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Deadlock
 from dragoman.stores.sealed_values import (
     SEALED_ROWS,
@@ -29,7 +29,7 @@ from dragoman.stores.sealed_values import (
     resealed,
 )
 
-_SQL = named("dragoman.stores.postgres", "seals.sql")
+_SQL = statements("dragoman.stores.postgres", "seals.sql")
 _AT_ONCE = 100
 _decode_config = msgspec.json.Decoder(PushConfig).decode
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.stores.interface import LATEST, Survey, TaskWords
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.deeds import do
 
-_SQL = named("dragoman.stores.postgres", "words.sql")
+_SQL = statements("dragoman.stores.postgres", "words.sql")
 # Tasks that one call looks at, and the scopes that it names; of more it looks at all tasks.
 _LOOKED_AT = 2000
 _SCOPES = 200

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 
 from dragoman.errors import StoreSuperseded
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import (
     LOST,
     Connection,
@@ -36,7 +36,7 @@ from dragoman.stores.postgres.schema import latest
 
 logger = logging.getLogger("dragoman")
 
-_SQL = named("dragoman.stores.postgres", "workers.sql")
+_SQL = statements("dragoman.stores.postgres", "workers.sql")
 # Seconds between two signs of life, at most, and until one that is not answered counts as lost.
 BEAT_EVERY = 0.3
 ANSWER_WITHIN = 3.0

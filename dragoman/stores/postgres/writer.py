@@ -17,7 +17,7 @@ import msgspec
 from dragoman.errors import StoreConflict, StoreFull, StoreRefused, StoreUnavailable
 from dragoman.model.identity import Scope
 from dragoman.stores.interface import Append, Create, Done, Write
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import (
     LOST,
     CannotStore,
@@ -41,7 +41,7 @@ from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
 
-_SQL = named("dragoman.stores.postgres", "queries.sql")
+_SQL = statements("dragoman.stores.postgres", "queries.sql")
 MAX_GROUP = 256
 _GROUP_BYTES = 1024 * 1024
 BLOCK = 4096
@@ -241,7 +241,7 @@ class Writer:
             orders.settled(writes, numbers, None)
         self._committed(writes, numbers)
         for (_, done), number in zip(group, numbers, strict=True):
-            _told(done, None, number)
+            _report(done, None, number)
         return set()
 
     async def _is_reconsidered(self, group: Sequence[_Item], error: StoreRefused) -> bool:
@@ -347,7 +347,7 @@ class Writer:
             if isinstance(write, Append):
                 again.add(place)
             else:
-                _told(done, StoreUnavailable(plain(error)), 0)
+                _report(done, StoreUnavailable(plain(error)), 0)
         return again
 
     async def _one_by_one(
@@ -386,7 +386,7 @@ class Writer:
             if isinstance(write, Append):
                 kept.append((write, done))
             else:
-                _told(done, StoreUnavailable(plain(error)), 0)
+                _report(done, StoreUnavailable(plain(error)), 0)
         self._pending = kept
 
     def _refuse(
@@ -399,12 +399,12 @@ class Writer:
             write, done = group[place]
             if self.orders is not None:
                 self.orders.settled([write], [numbers[place]], reason)
-            _told(done, reason, 0)
+            _report(done, reason, 0)
         return set(range(len(group))) - places
 
     def _tell(self, group: Sequence[_Item], error: Exception) -> None:
         for _, done in group:
-            _told(done, error, 0)
+            _report(done, error, 0)
 
     async def _numbers(self, writes: Sequence[Write], worker: int) -> list[int]:
         """Return the task number of each write; new tasks get one of ours, always a higher one."""
@@ -432,7 +432,7 @@ def _detail(error: ServerError) -> str:
     return str(getattr(error, "detail", "") or "")
 
 
-def _told(done: Done, error: Exception | None, number: int) -> None:
+def _report(done: Done, error: Exception | None, number: int) -> None:
     try:
         done(error, number)
     except Exception:

@@ -12,7 +12,7 @@ import apsw
 
 from dragoman.errors import ConfigError
 from dragoman.stores import named_sql
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.sqlite.files.opening import explaining, later, of_another
 
 # Marks the file as ours ("drag"), so that another program's database is not taken for a store.
@@ -27,7 +27,7 @@ DAMAGE = (apsw.CorruptError,)
 
 def queries(file: str = "queries.sql") -> dict[str, str]:
     """Return the statements of a file of named queries, which is named from this folder."""
-    return named(_PACKAGE, file)
+    return statements(_PACKAGE, file)
 
 
 def library_versions() -> tuple[str, str]:

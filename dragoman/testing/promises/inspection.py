@@ -25,12 +25,12 @@ from dragoman.testing.promises.samples import (
     chunk,
     creation,
     head_of,
-    kept,
     letter,
     log_of,
     note,
     opening,
     receiver,
+    snapshot_of,
     status,
     submit,
     write,
@@ -92,7 +92,7 @@ class InspectionPromises(StoreSuite):
     async def test_a_log_is_read_whole_and_from_its_end(self, store: Store) -> None:
         """However long it is, and with the snapshot that a task is folded from."""
         chunks = [chunk("t", f"{n}") for n in range(700)]
-        snapshot = kept(opening("t"), 701)
+        snapshot = snapshot_of(opening("t"), 701)
         await write(store, creation("t", *chunks, snapshot=snapshot))
         head = await head_of(store, "t")
         async with self.reading(store) as reading:

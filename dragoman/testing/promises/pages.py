@@ -21,9 +21,9 @@ from dragoman.testing.promises.samples import (
     chunk,
     creation,
     head_of,
-    kept,
     opening,
     place_of,
+    snapshot_of,
     status,
     submit,
     walk,
@@ -51,7 +51,7 @@ class PagePromises(StoreSuite):
         for n in range(4):
             task = opening(f"t{n}")
             task.artifacts.append(Artifact("a", [Part(text="x" * 100)]))
-            await write(store, creation(f"t{n}", at=9 - n, snapshot=kept(task, 1)))
+            await write(store, creation(f"t{n}", at=9 - n, snapshot=snapshot_of(task, 1)))
         head = await head_of(store, "t1")
         await write(store, addition(head, chunk("t1", "x", append=False)))
         for artifacts in (True, False):

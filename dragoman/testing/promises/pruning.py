@@ -21,11 +21,11 @@ from dragoman.testing.promises.samples import (
     addition,
     creation,
     head_of,
-    kept,
     letter,
     note,
     opening,
     receiver,
+    snapshot_of,
     status,
     submit,
     walk,
@@ -75,7 +75,7 @@ class PruningPromises(StoreSuite):
                     task_id,
                     state=TaskState.COMPLETED,
                     at=n,
-                    snapshot=kept(opening(task_id), 1),
+                    snapshot=snapshot_of(opening(task_id), 1),
                 ),
             )
         heads = [await head_of(store, f"t{n}") for n in range(6)]

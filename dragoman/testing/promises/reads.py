@@ -21,9 +21,9 @@ from dragoman.testing.promises.samples import (
     chunk,
     creation,
     head_of,
-    kept,
     log_of,
     opening,
+    snapshot_of,
     status,
     submit,
     write,
@@ -163,12 +163,13 @@ class ReadPromises(StoreSuite):
             history=opening("t").history,
         )
         await write(
-            store, creation("t", state=TaskState.INPUT_REQUIRED, snapshot=kept(opening("t"), 1))
+            store,
+            creation("t", state=TaskState.INPUT_REQUIRED, snapshot=snapshot_of(opening("t"), 1)),
         )
         head = await head_of(store, "t")
         bare = await store.snapshot(head.number)
         assert bare is not None and (bare.seq, bare.task) == (1, opening("t"))
-        await write(store, addition(head, chunk("t", "x"), snapshot=kept(task, 2)))
+        await write(store, addition(head, chunk("t", "x"), snapshot=snapshot_of(task, 2)))
         whole = await store.snapshot(head.number)
         assert whole is not None and (whole.seq, decode_task(whole.body)) == (2, task)
         light = await store.snapshot(head.number, artifacts=False)
@@ -177,7 +178,7 @@ class ReadPromises(StoreSuite):
 
     async def test_a_write_without_a_snapshot_keeps_the_last_one(self, store: Store) -> None:
         """A task that goes on does not lose its resting point."""
-        await write(store, creation("t", snapshot=kept(opening("t"), 1)))
+        await write(store, creation("t", snapshot=snapshot_of(opening("t"), 1)))
         head = await head_of(store, "t")
         await write(store, addition(head, chunk("t", "x", append=False)))
         reading = await store.snapshot(head.number)
@@ -186,7 +187,7 @@ class ReadPromises(StoreSuite):
     async def test_a_task_at_rest_is_read_with_its_position(self, store: Store) -> None:
         """Only while its log ends where the snapshot was kept, and only in its scope."""
         assert await store.at_rest(HERE, TaskId("t")) is None
-        await write(store, creation("t", snapshot=kept(opening("t"), 1)))
+        await write(store, creation("t", snapshot=snapshot_of(opening("t"), 1)))
         head = await head_of(store, "t")
         found = await store.at_rest(HERE, TaskId("t"))
         assert found is not None and found[2] is not None

@@ -177,7 +177,7 @@ def letter(push: Push, seq: int, at: int, problem: str = "500") -> DeadLetter:
     return DeadLetter(push.number, config.task_id, config.id, config.url, seq, 10, at, problem)
 
 
-def kept(task: Task, seq: int) -> Snapshot:
+def snapshot_of(task: Task, seq: int) -> Snapshot:
     """Return the snapshot of a task."""
     bare = Task(task.id, task.context_id, task.status, history=task.history)
     return Snapshot(seq, encode(bare), encode(task.artifacts))

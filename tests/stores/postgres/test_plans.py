@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from harness.databases import Databases
 
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres import Addresses, PostgresStore
 
-QUERIES = named("dragoman.stores.postgres", "queries.sql")
-PUSHES = named("dragoman.stores.postgres", "pushes.sql")
-PRUNING = named("dragoman.stores.postgres", "pruning.sql")
-READING = named("dragoman.stores.postgres.operating", "reading.sql")
+QUERIES = statements("dragoman.stores.postgres", "queries.sql")
+PUSHES = statements("dragoman.stores.postgres", "pushes.sql")
+PRUNING = statements("dragoman.stores.postgres", "pruning.sql")
+READING = statements("dragoman.stores.postgres.operating", "reading.sql")
 TASKS = 30_000
 
 FILL = """

@@ -9,10 +9,10 @@ from dragoman.testing.promises.samples import (
     HERE,
     creation,
     head_of,
-    kept,
     log_of,
     opening,
     receiver,
+    snapshot_of,
     submit,
     write,
 )
@@ -38,7 +38,9 @@ async def skip_to(store: PostgresStore, part: int) -> None:
 
 
 def ended(id: str, **more: object) -> object:
-    return creation(id, state=TaskState.COMPLETED, at=1, snapshot=kept(opening(id), 1), **more)
+    return creation(
+        id, state=TaskState.COMPLETED, at=1, snapshot=snapshot_of(opening(id), 1), **more
+    )
 
 
 async def fill(store: PostgresStore) -> None:

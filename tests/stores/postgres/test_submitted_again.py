@@ -20,11 +20,11 @@ from dragoman.testing.promises.samples import (
     chunk,
     creation,
     head_of,
-    kept,
     log_of,
     note,
     opening,
     receiver,
+    snapshot_of,
     status,
     submit,
     walk,
@@ -159,7 +159,7 @@ async def test_a_short_task_of_one_write_is_there_once(
                 status(f"t{n}", TaskState.COMPLETED),
                 state=TaskState.COMPLETED,
                 keys=[b"%d" % n],
-                snapshot=kept(opening(f"t{n}"), 2),
+                snapshot=snapshot_of(opening(f"t{n}"), 2),
             )
             for n in range(first, first + 20)
         ]

@@ -93,7 +93,7 @@ class _Trees:
         return msgspec.structs.replace(_place(edge), **known)
 
     async def _below(self, child: Child, depth: int) -> Node:
-        heads = await _named(self._viewer, self._store, child.task_id)
+        heads = await _namesakes(self._viewer, self._store, child.task_id)
         head = next((one for one in heads if one.number not in self._shown), None)
         return await self.node(head, child, depth) if head is not None else _place(child)
 
@@ -129,7 +129,7 @@ async def children_of(store: Store, head: TaskRow) -> list[Child]:
     return children(found)
 
 
-async def _named(viewer: Viewer, store: Store, task_id: str) -> list[TaskRow]:
+async def _namesakes(viewer: Viewer, store: Store, task_id: str) -> list[TaskRow]:
     """Return the tasks of an id that a viewer may see."""
     return await viewer.tasks(store, limit=_NAMESAKES, task_id=TaskId(task_id))
 
@@ -152,7 +152,7 @@ async def _caller_of(ask: OperatorAsk, head: TaskRow) -> TaskRow | None:
     if opening is None:
         return None
     for task_id in reversed(_references(opening)):
-        for one in await _named(ask.viewer, ask.store, task_id):
+        for one in await _namesakes(ask.viewer, ask.store, task_id):
             if one.number != head.number and await _gave(ask.store, one, head):
                 return one
     return await _gateways_task(ask, head) if claimed_hops(opening.metadata) else None

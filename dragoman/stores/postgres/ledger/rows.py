@@ -6,12 +6,12 @@ from typing import Any
 from dragoman.model.identity import Principal
 from dragoman.model.task import TaskState
 from dragoman.stores.interface.orders import OrderFacts, OrderRow
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.deeds import storable
 
 _PACKAGE = "dragoman.stores.postgres"
-LEDGER = named(_PACKAGE, "ledger/ledger.sql")
-TRUST = named(_PACKAGE, "ledger/trust.sql")
+LEDGER = statements(_PACKAGE, "ledger/ledger.sql")
+TRUST = statements(_PACKAGE, "ledger/trust.sql")
 # Columns of an order: the fields of `OrderRow` in their order.
 _FIELDS = OrderRow.__struct_fields__
 ORDER_COLUMNS = len(_FIELDS)

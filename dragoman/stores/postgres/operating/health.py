@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Addresses, DatabaseConnections
 
-_SQL = named("dragoman.stores.postgres.operating", "health.sql")
+_SQL = statements("dragoman.stores.postgres.operating", "health.sql")
 # The least a commit needs to be on disk, and what a standby needs to have it.
 _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 # What would break off a commit that waits for a standby: then it is on the primary alone.

@@ -11,13 +11,13 @@ from typing import Any
 from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import DeadLetter, Push
 from dragoman.stores.interface.inspection import NoteFacts, OrphanFacts, ReceiverFacts, WorkerFacts
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.schema import check_present
 
 # Seconds after the end of a lease within which another worker takes over.
 GRACE = 5.0
-_SQL = named("dragoman.stores.postgres.operating", "inspection.sql")
+_SQL = statements("dragoman.stores.postgres.operating", "inspection.sql")
 
 
 @asynccontextmanager

@@ -12,13 +12,13 @@ from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.columns import STATE_NUMBERS, task_line
 from dragoman.stores.interface import READ_BYTES
 from dragoman.stores.interface.inspection import TailFilter, TailPosition, TaskFilter, TaskLine
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.reads import TaskReads, read_events
 from dragoman.stores.postgres.schema import check_present
 from dragoman.stores.postgres.scopes import Scopes
 
-_SQL = named("dragoman.stores.postgres.operating", "reading.sql")
+_SQL = statements("dragoman.stores.postgres.operating", "reading.sql")
 _EVERYTHING = (1 << 62) - 1
 _BLOCK = 4096
 Events = list[tuple[TaskLine, Recorded]]

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from dragoman.errors import ConfigError
 from dragoman.stores.interface import Sealing
 from dragoman.stores.interface.sealing import Rotated
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Addresses, Connection, DatabaseConnections
 from dragoman.stores.postgres.schema import check_present
 from dragoman.stores.postgres.seals import keys_of, reseal, tables
 
-_SQL = named("dragoman.stores.postgres", "seals.sql")
+_SQL = statements("dragoman.stores.postgres", "seals.sql")
 
 
 async def sealed_with(addresses: Addresses) -> list[bytes]:

@@ -11,7 +11,7 @@ from secrets import randbits, token_hex
 from typing import Any
 
 from dragoman.errors import ConfigError
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import (
     LOST,
     Connection,
@@ -22,7 +22,7 @@ from dragoman.stores.postgres.connections import (
 
 # Seconds until a ring counts as lost.
 HEARD_WITHIN = 5.0
-_SQL = named("dragoman.stores.postgres.operating", "session_test.sql")
+_SQL = statements("dragoman.stores.postgres.operating", "session_test.sql")
 
 
 async def check_session(connections: DatabaseConnections) -> None:

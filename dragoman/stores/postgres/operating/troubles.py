@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface import StoreTrouble
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import LOST, DatabaseConnections, ServerError
 from dragoman.stores.postgres.workers import Workers
 from dragoman.stores.postgres.writer import Writer
@@ -14,7 +14,7 @@ from dragoman.stores.rings import WorkerBus
 # Seconds that a commit may take before it is worth a word, and for the server to say why.
 _LONG = 2.0
 _ANSWER_WITHIN = 0.8
-_SQL = named("dragoman.stores.postgres.operating", "health.sql")
+_SQL = statements("dragoman.stores.postgres.operating", "health.sql")
 
 
 async def troubles(

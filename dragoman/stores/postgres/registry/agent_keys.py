@@ -12,7 +12,7 @@ from dragoman.errors import StoreUnavailable
 from dragoman.model.agent_key import AgentKeyRow
 from dragoman.stores.interface import Rung
 from dragoman.stores.interface.agent_keys import REMEMBER_MS, KeyStored
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections, Row
 from dragoman.stores.postgres.deeds import do, storable
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("dragoman")
 
 # Seconds until what could not be read is read again.
 _AGAIN_AFTER = 1.0
-_SQL = named("dragoman.stores.postgres", "registry/agent_keys.sql")
+_SQL = statements("dragoman.stores.postgres", "registry/agent_keys.sql")
 
 
 class PostgresAgentKeys:

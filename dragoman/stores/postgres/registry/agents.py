@@ -14,7 +14,7 @@ from dragoman.stores.interface.agents import (
     CircuitRow,
     CredentialLabel,
 )
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 from dragoman.stores.postgres.registry.agent_keys import PostgresAgentKeys
@@ -22,7 +22,7 @@ from dragoman.stores.postgres.seals import Seals
 
 # Milliseconds for which other processes may not have noticed that an agent was removed.
 _REMEMBER_MS = 24 * 3600 * 1000
-_SQL = named("dragoman.stores.postgres", "registry/agents.sql")
+_SQL = statements("dragoman.stores.postgres", "registry/agents.sql")
 _decode_label = msgspec.json.Decoder(CredentialLabel).decode
 
 

@@ -4,12 +4,12 @@ it for certain. A ring may be lost with its connection, and nothing else would b
 from collections.abc import Callable
 
 from dragoman.stores.interface import Rung
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.chores import Chore
 from dragoman.stores.postgres.connections import DatabaseConnections
 
 LOOK_EVERY = 1.0
-_SQL = named("dragoman.stores.postgres", "registry/agents.sql")
+_SQL = statements("dragoman.stores.postgres", "registry/agents.sql")
 
 
 class RegistryChanges:

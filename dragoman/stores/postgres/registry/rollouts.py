@@ -5,11 +5,11 @@ from typing import Any
 
 from dragoman.model.identity import Principal
 from dragoman.stores.interface.rollouts import RolloutRow
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 
-_SQL = named("dragoman.stores.postgres", "registry/rollouts.sql")
+_SQL = statements("dragoman.stores.postgres", "registry/rollouts.sql")
 
 
 class PostgresRollouts:

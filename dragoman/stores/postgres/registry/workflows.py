@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from dragoman.model.identity import Principal
 from dragoman.stores.interface.workflows import WorkflowRow
-from dragoman.stores.named_sql import named
+from dragoman.stores.named_sql import statements
 from dragoman.stores.postgres.connections import Connection, DatabaseConnections
 from dragoman.stores.postgres.deeds import do
 
-_SQL = named("dragoman.stores.postgres", "registry/workflows.sql")
+_SQL = statements("dragoman.stores.postgres", "registry/workflows.sql")
 
 
 class PostgresWorkflows:
