@@ -6,14 +6,12 @@ import asyncio
 import concurrent.futures
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
-    NoReturn,
     ParamSpec,
     TypeVar,
     Unpack,
@@ -32,10 +30,9 @@ from dragoman.authoring.steps import (
     record_result,
     recorded_result,
 )
-from dragoman.authoring.turn import Turn
+from dragoman.authoring.turn import Turn, TurnView
 from dragoman.engine.running.worker import Worker
 from dragoman.model.content import Content
-from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata
 from dragoman.telemetry.observation import StepObservation
 
@@ -65,7 +62,7 @@ class _Waiting(Generic[P, T]):
         return self if turn is None else functools.partial(turn.wait_for, self._method)
 
 
-class SyncTurn:
+class SyncTurn(TurnView):
     """One message given to one task, for code in a thread: every method waits for what it does."""
 
     say = _Waiting(Turn.say)
@@ -93,63 +90,6 @@ class SyncTurn:
     def wait_for(self, method: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Call a method of the turn on the loop, and wait for its result."""
         return self._wait(method, self._turn, *args, **kwargs)
-
-    @property
-    def task_id(self) -> TaskId:
-        """The task's id."""
-        return self._turn.task_id
-
-    @property
-    def context(self) -> ContextId:
-        """The id of the conversation the task belongs to."""
-        return self._turn.context
-
-    @property
-    def message(self) -> Message:
-        """The message being worked on."""
-        return self._turn.message
-
-    @property
-    def metadata(self) -> Mapping[str, object]:
-        """The metadata of the request, besides the message's own. A caller may send anything."""
-        return self._turn.metadata
-
-    @property
-    def caller(self) -> Caller:
-        """The caller of the task."""
-        return self._turn.caller
-
-    @property
-    def attempt(self) -> int:
-        """1, or more if an earlier worker died on this task."""
-        return self._turn.attempt
-
-    @property
-    def deadline(self) -> datetime | None:
-        """When the task has to have ended, if it has a deadline."""
-        return self._turn.deadline
-
-    @property
-    def history(self) -> list[Message]:
-        """What was said in this task so far, oldest first, this message included."""
-        return self._turn.history
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the caller asked to stop. A method that waits then raises `CancelledError`."""
-        return self._turn.cancelled
-
-    def complete(self, content: Content = None) -> NoReturn:
-        """End the task as completed here, with a last word if there is one."""
-        self._turn.complete(content)
-
-    def reject(self, reason: str) -> NoReturn:
-        """Refuse the task; the caller sees the reason."""
-        self._turn.reject(reason)
-
-    def reply(self, content: Content, *, metadata: Metadata | None = None) -> Message:
-        """Return a message to answer with directly, without a task."""
-        return self._turn.reply(content, metadata=metadata)
 
     # The methods below have more than one shape, which a descriptor cannot pass on.
 

@@ -51,14 +51,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Turn(CredentialQuestioner):
-    """One message given to one task."""
+class TurnView:
+    """What code may read of its turn, and how it may leave it, in a loop or in a thread."""
 
-    def __init__(self, worker: Worker, threads: ThreadPoolExecutor, delegation: Delegation) -> None:
-        self._worker = worker
-        self._threads = threads
-        self._delegation = delegation
-        self._calls: Calls | None = None
+    _worker: Worker
 
     @property
     def task_id(self) -> TaskId:
@@ -106,8 +102,32 @@ class Turn(CredentialQuestioner):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller asked to stop. Async code also gets `CancelledError`."""
+        """Whether the caller asked to stop. Code that waits also gets `CancelledError`."""
         return self._worker.is_cancelled
+
+    def complete(self, content: Content = None) -> NoReturn:
+        """End the task as completed here, with a last word if there is one."""
+        raise TaskCompleted([] if content is None else parts_of(content))
+
+    def reject(self, reason: str) -> NoReturn:
+        """Refuse the task; the caller sees the reason."""
+        raise TaskRejected(reason)
+
+    def reply(self, content: Content, *, metadata: Metadata | None = None) -> Message:
+        """Return a message to answer with directly, without a task.
+
+        For skills whose return annotation mentions `Message`."""
+        return agent_message(parts_of(content), context_id=self.context, metadata=metadata)
+
+
+class Turn(TurnView, CredentialQuestioner):
+    """One message given to one task."""
+
+    def __init__(self, worker: Worker, threads: ThreadPoolExecutor, delegation: Delegation) -> None:
+        self._worker = worker
+        self._threads = threads
+        self._delegation = delegation
+        self._calls: Calls | None = None
 
     async def say(self, content: Content, *, metadata: Metadata | None = None) -> None:
         """Tell the caller how the work goes. Code that runs again does not repeat what stands
@@ -249,20 +269,6 @@ class Turn(CredentialQuestioner):
         if self._worker.span is not None:
             self._worker.span.event("sleep")
         await clock.wait_until(until)
-
-    def complete(self, content: Content = None) -> NoReturn:
-        """End the task as completed here, with a last word if there is one."""
-        raise TaskCompleted([] if content is None else parts_of(content))
-
-    def reject(self, reason: str) -> NoReturn:
-        """Refuse the task; the caller sees the reason."""
-        raise TaskRejected(reason)
-
-    def reply(self, content: Content, *, metadata: Metadata | None = None) -> Message:
-        """Return a message to answer with directly, without a task.
-
-        For skills whose return annotation mentions `Message`."""
-        return agent_message(parts_of(content), context_id=self.context, metadata=metadata)
 
 
 class ArtifactWriter(msgspec.Struct, eq=False):
