@@ -3,7 +3,6 @@
 Commands are loaded when they are called, so that help is instant.
 """
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -113,8 +112,6 @@ def help_command(
 def main(argv: Sequence[str] | None = None, *, group: Group = cli, name: str = "dragoman") -> None:
     """Run a command of a group. Every failure is reported in the requested format."""
     words = list(sys.argv[1:] if argv is None else argv)
-    # What is loaded stays: looking through it for garbage is a tenth of the time to start.
-    gc.set_threshold(50_000, 20, 50)
     if getattr(sys, "stdout", None) is None:
         # Closed before we began: there is no reader.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open for as long as the process

@@ -6,7 +6,6 @@ shows is asked for with the visitor's own credential (`api.py`), and refused the
 
 import asyncio
 import contextlib
-import gzip
 import hashlib
 import importlib.util
 import logging
@@ -17,13 +16,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 from dragoman.console import live, signing_in
 from dragoman.console.api import ApiFailed, VisitorApi
 from dragoman.console.assets import send_asset
-from dragoman.console.preloading import Preloading
+from dragoman.console.preloading import pieces
 from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
 from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError, StoreUnavailable
 from dragoman.http.documents import PRIVATE
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
+from dragoman.server.preloading import Preloading
 from dragoman.server.site import AppPart, Site
 from dragoman.server.store_marks import ended_sessions
 
@@ -82,7 +82,7 @@ class ConsolePart(AppPart):
         self._issuer = _issuer_login(site, self._sessions)
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
-        self.preloading = Preloading() if has_extra else None
+        self.preloading = Preloading(pieces()) if has_extra else None
         answer = self._answer if has_extra else _say_what_is_missing
         site.routes.add(PATH, answer, Access.PUBLIC)
         site.routes.add(f"{PATH}/*", answer, Access.PUBLIC)
@@ -462,6 +462,8 @@ async def _send_page(request: HttpRequest, status: int, html: str) -> None:
     body = html.encode("utf-8", "replace")
     headers: Headers = [(b"content-type", b"text/html; charset=utf-8"), (b"vary", b"Cookie")]
     if b"gzip" in request.headers.get(b"accept-encoding", b""):
+        import gzip
+
         body = gzip.compress(body, 5)
         headers.append((b"content-encoding", b"gzip"))
     headers.append((b"content-length", b"%d" % len(body)))

@@ -6,6 +6,7 @@ One timer looks at all of them once a second; a good request arms none of its ow
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
@@ -18,10 +19,14 @@ from dragoman.http.known_heads import HeadTotal
 from dragoman.http.refusals.delayed import DelayedRefusals
 from dragoman.http.refusals.limited_callers import LimitedCallers
 
+logger = logging.getLogger("dragoman")
+
 _SWEEP_SECONDS = 1.0
 # How many are expired at once, and the seconds between them and the next.
 _AT_ONCE = 50
 _PAUSE_SECONDS = 0.01
+# How often a server that ends looks whether its connections are closed.
+_LOOK_SECONDS = 0.02
 # The share of all connections that is closed at once when there is no room: one in so many.
 _FREED_SHARE = 64
 
@@ -84,6 +89,10 @@ class Watched(Protocol):
         """Close it at once."""
         ...
 
+    def shutdown(self) -> None:
+        """Close it once what it was asked is answered."""
+        ...
+
 
 class Connections:
     """The open connections of one process, their limits and their clock."""
@@ -107,6 +116,8 @@ class Connections:
         self.known_heads = HeadTotal()
         # Whether the server ends: each connection takes one more request at most.
         self.is_stopping = False
+        # Whether it ends without waiting for what is under way.
+        self.is_forced = False
         self.max_body_bytes = settings.http.max_body_bytes
         self.max_connections = settings.http.max_connections
         self.max_per_address = settings.http.max_connections_per_address
@@ -117,6 +128,8 @@ class Connections:
         self.opened = 0
         self.refused = Counter[str]()
         self._open: set[Watched] = set()
+        # What answers the requests that are under way.
+        self.tasks: set[asyncio.Task[None]] = set()
         self._by_address: dict[str, int] = {}
         self._swept_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -151,6 +164,24 @@ class Connections:
             self._by_address[connection.address] = left
         else:
             del self._by_address[connection.address]
+
+    async def close(self, within: float) -> None:
+        """Have every connection end with what it was asked, and wait for that, but not longer than
+        some seconds: then what still answers is cancelled."""
+        self.is_stopping = True
+        for one in list(self._open):
+            one.shutdown()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within
+        is_open = True
+        while is_open and not self.is_forced and loop.time() < until:
+            # Also when there is none: one may just have been accepted.
+            await asyncio.sleep(_LOOK_SECONDS)
+            is_open = bool(self._open or self.tasks)
+        if self.tasks:
+            logger.error("requests that were not answered in time: %d", len(self.tasks))
+            for task in self.tasks:
+                task.cancel()
 
     def count(self, reason: str) -> None:
         """Remember that something was refused."""

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import msgspec
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from dragoman.telemetry import logs
 
@@ -40,14 +39,28 @@ def head_lines(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes | N
     return _LINES[status] + head
 
 
-class Flow(FlowControl):
-    """Whether a connection is read and written at present. Unlike uvicorn's, it makes what waits
-    for a slow reader when there is one: most connections never have it."""
+class Flow:
+    """Whether a connection is read and written at present. What waits for a slow reader is made
+    when there is one: most connections never have it."""
+
+    __slots__ = ("_is_writable", "_transport", "read_paused", "write_paused")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.read_paused = self.write_paused = False
         self._is_writable: asyncio.Event | None = None
+
+    def pause_reading(self) -> None:
+        """Read no more for now."""
+        if not self.read_paused:
+            self.read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self.read_paused:
+            self.read_paused = False
+            self._transport.resume_reading()
 
     async def drain(self) -> None:
         """Wait until the reader has taken most of what was written."""
@@ -140,7 +153,7 @@ class Exchange(msgspec.Struct, eq=False):
     # What the connection and the app tell each other about this request.
     state: dict[str, Any]
     transport: AnswerTransport
-    flow: FlowControl
+    flow: Flow
     _on_response: Callable[[], None]
     # What has come of the body and was not given to the app, whether more will come, and whether
     # there is something to receive.

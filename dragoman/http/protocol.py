@@ -1,4 +1,4 @@
-"""HTTP/1.1 as strict as it is written: uvicorn's protocol with what it lacks in front of the app.
+"""HTTP/1.1 as strict as it is written, on httptools.
 
 One connection of a caller: what is read from it, what is refused, what it waits for and how it
 ends. Sizes, counts and deadlines hold while a request is being read; what two readers could
@@ -8,17 +8,12 @@ request costs a few comparisons.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
@@ -58,6 +53,10 @@ MAX_PIPELINED = 100
 MAX_DISCARDED_BYTES = 1024 * 1024
 # A length of more digits than this is a large body: one to hang up on rather than to read.
 LARGE_DIGITS = 5
+# What may have come of a body that the app has not asked for; then no more is read.
+MAX_UNTAKEN_BYTES = 64 * 1024
+
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class SwitchedProtocol(asyncio.Protocol):
@@ -66,20 +65,19 @@ class SwitchedProtocol(asyncio.Protocol):
     on_lost: Callable[[Exception | None], None] | None
 
 
-_UNUSED: deque[Any] = deque(maxlen=0)
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class _EndOfReading(Exception):
     """Stops the parser: no further request is read here, and those that were are answered."""
 
 
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(asyncio.Protocol):
     """One connection of a caller, and the request that is being read from it."""
 
-    # Beside the attributes of the base class, which are few enough for all its instances to share
-    # their names: all of them in one dictionary take a kilobyte more for each connection.
     __slots__ = (
         "_all",
+        "_app",
         "_asks_for_websocket",
         "_body_bytes",
         "_descriptor",
@@ -96,6 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
         "_is_switched",
         "_keeps_alive",
         "_last_refusal",
+        "_loop",
         "_phase",
         "_preface",
         "_raw",
@@ -106,24 +105,35 @@ class HttpProtocol(HttpToolsProtocol):
         "_version",
         "_waiting",
         "address",
+        "client",
         "deadlines",
         "early",
+        "expect_100_continue",
+        "flow",
+        "headers",
+        "parser",
+        "scheme",
+        "server",
+        "transport",
         "url",
     )
 
     def __init__(
         self,
+        app: AsgiApp,
         connections: Connections,
         refused: RefusedConnections,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        # The base class's own line of requests, which is not used here.
-        self.pipeline = _UNUSED
+        self._app = app
         self._all = connections
+        self._loop = asyncio.get_running_loop()
+        self.parser = _parser(self)
+        # What the connection is, once it is made.
+        self.transport: asyncio.Transport
+        self.flow: Flow
+        self.server: tuple[str, int] | None = None
+        self.client: tuple[str, int] | None = None
+        self.scheme = "http"
         self.address = ""
         self._extensions: dict[str, Any] | None = None
         self.deadlines = Deadlines(connections)
@@ -151,6 +161,8 @@ class HttpProtocol(HttpToolsProtocol):
         # The request that is being read.
         self._raw = RawRequest()
         self._phase = IDLE
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.expect_100_continue = False
         # Nothing has come yet: the time of the first head counts from the connection on.
         self._is_new = True
         self.url = b""
@@ -169,13 +181,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     # The connection
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is read and written
         """A caller has connected, and shaken hands where there is TLS."""
-        super().connection_made(transport)
+        self.transport = transport
         self.flow = Flow(transport)
+        self.server = _address(transport.get_extra_info("sockname"))
+        self.client = _address(transport.get_extra_info("peername"))
         self.address = self.client[0] if self.client else ""
         certificate: bytes | None = None
-        if self.scheme == "https":
+        if transport.get_extra_info("sslcontext"):
+            self.scheme = "https"
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             self._extensions = {"tls": {"client_cert": certificate}}
         self.early.connect(self.client, self.address, certificate)
@@ -192,7 +207,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; the request that is being answered is told."""
-        super().connection_lost(exc)
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        # They hold each other.
+        self.parser = None
         self._all.forget(self)
         self._leave_refused()
         if self._all.admission is not None:
@@ -227,7 +246,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """The caller does not take what is written; a plain answer has a deadline for that."""
-        super().pause_writing()
+        self.flow.pause_writing()
         running = self._running
         is_open = running.response_started and not running.response_complete
         if not (is_open and running.is_chunked):
@@ -235,7 +254,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """The caller has taken most of it."""
-        super().resume_writing()
+        self.flow.resume_writing()
         if not self.transport.is_closing():
             self.deadlines.write_by = NEVER
             if self._phase == IDLE and self.is_waiting:
@@ -328,14 +347,14 @@ class HttpProtocol(HttpToolsProtocol):
         # What speaks HTTP/2 has deadlines of its own.
         self.deadlines.read_by = NEVER
         certificate = (self._extensions or {}).get("tls", {}).get("client_cert")
-        origin = RpcOrigin(self.client, self.server, self.scheme or "http", certificate)
+        origin = RpcOrigin(self.client, self.server, self.scheme, certificate)
         assert self._all.grpc is not None
         self._grpc = self._all.grpc.begin(self, origin, data)
         return True
 
     @property
     def _local_port(self) -> int:
-        return self.server[1] or 0 if self.server else 0
+        return self.server[1] if self.server else 0
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -367,8 +386,7 @@ class HttpProtocol(HttpToolsProtocol):
         old = self.parser
         line = old.get_method(), self.url, old.get_http_version().encode()
         head = plain_head(line, self.headers, closes=not old.should_keep_alive())
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser = _parser(self)
         self._phase = HEAD
         data = head + rest
         self._raw.replace(data)
@@ -390,11 +408,17 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        super().on_message_begin()
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
         self._head_fields = {}
         if self._phase == IDLE:
             self._phase = HEAD
             self.deadlines.await_head()
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of its target is read."""
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field is read. Those behind a body are ignored: what they say comes too late."""
@@ -468,20 +492,29 @@ class HttpProtocol(HttpToolsProtocol):
         """Give the request to the app, now or when those before it are answered."""
         self._refusals.flush()
         parser = self.parser
-        scope = cast("dict[str, Any]", self.scope)
         version = self._version
-        scope["http_version"] = version
-        scope["method"] = parser.get_method().decode("ascii")
         raw, _, query = self.url.partition(b"?")
         path = raw.decode("ascii")
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"], scope["query_string"] = raw, query
-        if self._extensions is not None:
-            scope["extensions"] = self._extensions
         # None: the app decides whether it may begin.
         is_admitted = None if ticket is None else True
-        state = scope["state"]
-        state |= {"is_admitted": is_admitted, "came_at": time.monotonic(), "ticket": ticket}
+        state = {"is_admitted": is_admitted, "came_at": time.monotonic(), "ticket": ticket}
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": self.headers,
+            "state": state,
+            "method": parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw,
+            "query_string": query,
+        }
+        if self._extensions is not None:
+            scope["extensions"] = self._extensions
         before = self._exchange
         exchange = self._exchange = Exchange(
             scope, state, self.transport, self.flow, self.on_response_complete
@@ -525,7 +558,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._body_bytes += len(body)
         exchange.feed(body)
-        if len(exchange.body) > HIGH_WATER_LIMIT:
+        if len(exchange.body) > MAX_UNTAKEN_BYTES:
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -555,17 +588,17 @@ class HttpProtocol(HttpToolsProtocol):
     # Answers
 
     def _start_asgi(self, exchange: Exchange) -> None:
-        app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn's types
-        self._start(exchange, app(exchange.scope, exchange.receive, exchange.send))
+        self._start(exchange, self._app(exchange.scope, exchange.receive, exchange.send))
 
     def _start(self, exchange: Exchange, answering: Awaitable[None]) -> None:
         # The app may find out who calls here.
         self.early.counts_for = None
         self._running = exchange
         # Not by the loop, whose tasks are looked at for those of authors.
-        task = asyncio.Task(exchange.run(answering), loop=self.loop)
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        task = asyncio.Task(exchange.run(answering), loop=self._loop)
+        tasks = self._all.tasks
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
 
     def on_response_complete(self) -> None:
         """An answer is given, or was broken off; the next request has its turn."""
@@ -801,10 +834,18 @@ class HttpProtocol(HttpToolsProtocol):
         self.deadlines.bound_writing(self.transport.get_write_buffer_size())
 
 
-def protocol(connections: Connections) -> type[asyncio.Protocol]:
-    """Return what uvicorn makes a connection with."""
-    # uvicorn only calls it.
-    return cast(
-        "type[asyncio.Protocol]",
-        partial(HttpProtocol, connections, RefusedConnections(connections)),
-    )
+def protocol(app: AsgiApp, connections: Connections) -> Callable[[], HttpProtocol]:
+    """Return what makes the protocol of each connection to an app."""
+    return partial(HttpProtocol, app, connections, RefusedConnections(connections))
+
+
+def _parser(connection: HttpProtocol) -> Any:
+    parser = httptools.HttpRequestParser(connection)
+    # What comes behind a last request is dropped, and is no reason to refuse that request.
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
+def _address(name: Any) -> tuple[str, int] | None:
+    """Return one end of a connection; None: it has no address, as with a socket of Unix."""
+    return (name[0], name[1]) if isinstance(name, tuple) else None

@@ -6,7 +6,6 @@ put it there. The cipher is loaded when something is sealed or opened, and not b
 """
 
 import base64
-import glob
 import hashlib
 import hmac
 import os
@@ -248,6 +247,8 @@ def write_key_file(path: Path, keys: Sequence[bytes]) -> None:
 
 def old_key_files(path: Path) -> dict[str, Path]:
     """Return the files of keys that were in a key file once, by their ids."""
+    import glob
+
     shape = glob.escape(path.name + _OLD) + "[0-9a-f]" * (2 * _ID_BYTES)
     return {one.name.rpartition("-")[2]: one for one in sorted(path.parent.glob(shape))}
 

@@ -17,7 +17,7 @@ from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.http.documents import PRIVATE, denied, document
 from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
-from dragoman.http.routes import Access, Answer, Routes
+from dragoman.http.routes import Answer
 from dragoman.model import operations as ops
 from dragoman.model.children import DEEPEST
 from dragoman.model.clock import stamp
@@ -25,6 +25,7 @@ from dragoman.model.identity import ADMIN, OPERATOR, TaskId
 from dragoman.model.record import encode
 from dragoman.model.requests import Request
 from dragoman.model.task import TaskState
+from dragoman.server.operator.addresses import INBOX, METRICS, STATUS, TASKS
 from dragoman.server.operator.inbox import (
     open_questions,
     take_answer,
@@ -37,8 +38,6 @@ from dragoman.service import Call, Service
 from dragoman.stores.interface import Survey, TaskRow
 from dragoman.telemetry import page
 
-_TASKS = "/admin/tasks"
-_INBOX = "/admin/inbox"
 _CANCEL = ":cancel"
 _TREE = ":tree"
 # Operations on one task: the suffix after its id, and the verb.
@@ -57,21 +56,17 @@ class Admin:
         self._site = site
         self._store = site.store
 
-    def add_to(self, routes: Routes) -> None:
-        """Serve all of it."""
-        routes.add("/admin/status", self._answering(self._show_status, "GET"), Access.OPERATOR)
-        routes.add(_INBOX, self._answering(self._inbox), Access.ADMIN)
-        routes.add(f"{_INBOX}/*", self._answering(self._item, "GET"), Access.ADMIN)
-        routes.add(_TASKS, self._answering(self._list, "GET"), Access.ADMIN)
-        routes.add(f"{_TASKS}/*", self._answering(self._task), Access.ADMIN)
-        if self._site.settings.telemetry.metrics:
-            # Without authentication, figures are open where only this machine can call.
-            is_open = self._site.is_local and self._site.gatekeeper is None
-            routes.add(
-                "/metrics",
-                self._answering(_metrics, "GET"),
-                Access.PUBLIC if is_open else Access.OPERATOR,
-            )
+    @property
+    def answers(self) -> dict[str, Answer]:
+        """What answers each path."""
+        return {
+            STATUS: self._answering(self._show_status, "GET"),
+            INBOX: self._answering(self._inbox),
+            f"{INBOX}/*": self._answering(self._item, "GET"),
+            TASKS: self._answering(self._list, "GET"),
+            f"{TASKS}/*": self._answering(self._task),
+            METRICS: self._answering(_metrics, "GET"),
+        }
 
     def _answering(self, answer: Answer, verb: str = "") -> Answer:
         async def answering(request: HttpRequest) -> None:
@@ -120,7 +115,7 @@ class Admin:
 
     async def _task(self, request: HttpRequest) -> None:
         """Show one task, or the tree of tasks below it, or end it."""
-        name = request.path.removeprefix(f"{_TASKS}/")
+        name = request.path.removeprefix(f"{TASKS}/")
         operation_name = next((one for one in OPERATIONS if one and name.endswith(one)), "")
         if request.verb != OPERATIONS[operation_name]:
             await request.refuse_verb(OPERATIONS[operation_name])
@@ -168,7 +163,7 @@ class Admin:
         head, question = await waiting_request(
             self._site,
             _viewer(request),
-            request.path.removeprefix(f"{_INBOX}/"),
+            request.path.removeprefix(f"{INBOX}/"),
             **_filters(request),
         )
         self._record(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")

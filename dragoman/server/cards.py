@@ -2,8 +2,8 @@
 
 import hashlib
 import re
+import time
 from collections.abc import Collection, Iterable, Sequence
-from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from dragoman.server.signing import Signer
 
 Headers = list[tuple[bytes, bytes]]
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 # Clients of REST 0.3 put `/v1` after it themselves.
 _PATHS = {JSONRPC: "/a2a", HTTP_JSON: ""}
 # The path of one of several agents.
@@ -232,6 +234,7 @@ class CardRack:
         self._grpc = grpc
         self._settings = settings
         self._started_at = int(started_at)
+        self._last_modified = _http_date(self._started_at)
         self._file = file
         self._signer = signer
         self._ways = ways
@@ -280,7 +283,7 @@ class CardRack:
         headers = dict(request)
         common: Headers = [
             (b"etag", etag),
-            (b"last-modified", formatdate(self._started_at, usegmt=True).encode()),
+            (b"last-modified", self._last_modified),
             (b"cache-control", b"%b, max-age=%d" % (self._caching, self._settings.cards.max_age)),
             (b"vary", b"A2A-Version, Accept"),
         ]
@@ -311,7 +314,16 @@ class CardRack:
         since = headers.get(b"if-modified-since")
         if since is None:
             return False
+        from email.utils import parsedate_to_datetime
+
         try:
             return parsedate_to_datetime(since.decode("latin-1")).timestamp() >= self._started_at
         except (ValueError, OverflowError):
             return False
+
+
+def _http_date(seconds: int) -> bytes:
+    """Return a time as HTTP writes it: in English, whatever the language of the machine."""
+    at = time.gmtime(seconds)
+    day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
+    return time.strftime(f"{day}, %d {month} %Y %H:%M:%S GMT", at).encode()

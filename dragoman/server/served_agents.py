@@ -11,10 +11,9 @@ from dragoman.errors import is_interruption
 from dragoman.http.mount import Mount
 from dragoman.http.routes import BY_REQUEST, Access
 from dragoman.model.identity import Caller
-from dragoman.server.admin import Admin
 from dragoman.server.endpoints.endpoints import Endpoints
 from dragoman.server.mounts import AgentMount, agent_mount
-from dragoman.server.operator.api import OperatorApi
+from dragoman.server.operator_paths import OperatorPaths
 from dragoman.server.push_service import PushService
 from dragoman.server.site import AppPart, Site
 from dragoman.telemetry import logs
@@ -30,7 +29,7 @@ class ServedAgents(AppPart):
     _mounts: dict[str, Mount]
     # The mount of the first agent.
     _first: Mount
-    operator_api: OperatorApi
+    operators: OperatorPaths
 
     def add_routes(self, site: Site) -> None:
         """Serve every binding and version, cards, and the operators' paths."""
@@ -39,15 +38,13 @@ class ServedAgents(AppPart):
         endpoints = Endpoints(site.settings, site.discovery, site.streams, site.audit)
         endpoints.add_to(routes)
         site.discovery.add_to(routes, lambda: site.push, endpoints.answer_rest)
-        Admin(site).add_to(routes)
-        self.operator_api = OperatorApi(site)
-        self.operator_api.add_to(routes)
+        self.operators = OperatorPaths(site)
+        self.operators.add_to(routes)
         routes.add_others(endpoints.answer_rest, Access.CALLER, BY_REQUEST)
 
     async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
         """Start an engine for each agent, and mount it."""
-        self.operator_api.live.start()
-        opened.push_async_callback(self.operator_api.live.stop)
+        self.operators.start(opened)
         if site.settings.push.enabled and not site.settings.stores.read_only:
             if site.settings.push.tokens:
                 # Their key is made of the store's secret.

@@ -8,7 +8,6 @@ workers, at most one second late.
 import contextlib
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Generator
@@ -57,6 +56,8 @@ def _siblings(folder: Path) -> list[list[Family]]:
 @contextlib.contextmanager
 def gathering() -> Generator[None]:
     """Let workers that are started within share their counts."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="dragoman-metrics-") as folder:
         os.environ[FOLDER_VARIABLE] = folder
         try:

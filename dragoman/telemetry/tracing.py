@@ -6,8 +6,8 @@ path checks that first.
 """
 
 import hashlib
+import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -158,7 +158,7 @@ def arrived(headers: Sequence[tuple[bytes, bytes]]) -> Trace | None:
 
 def fresh() -> Trace:
     """Return a new trace."""
-    return Trace(secrets.token_hex(16), secrets.token_hex(8))
+    return Trace(os.urandom(16).hex(), os.urandom(8).hex())
 
 
 def of_task(task_id: str) -> Trace:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from msgspec.structs import replace
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from dragoman.egress import dial, egress
 from dragoman.egress.dial import Dial
@@ -24,6 +23,7 @@ from dragoman.engine.following import Following, LogPosition
 from dragoman.engine.log import TaskLog
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.running.replay import Replay
+from dragoman.http.exchange import Flow
 from dragoman.push import receiver
 from dragoman.push.posting import Posting
 from dragoman.stores.sqlite import SQLiteStore, schema, store, writer
@@ -286,7 +286,7 @@ def _flow(patches: Patches) -> None:
     async def drain(self: Any) -> None:
         await asyncio.sleep(0)
 
-    patches.put(FlowControl, "drain", lambda _: drain)
+    patches.put(Flow, "drain", lambda _: drain)
 
 
 def _pace(patches: Patches) -> None:

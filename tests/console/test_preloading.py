@@ -10,9 +10,9 @@ from harness.serving import Site
 from harness.waiting import eventually, within
 
 from dragoman import Agent
-from dragoman.console import preloading
 from dragoman.console.part import ConsolePart
-from dragoman.console.preloading import Preloading
+from dragoman.server import preloading
+from dragoman.server.preloading import Preloading
 from tests.console.sites import console
 
 
@@ -55,9 +55,7 @@ async def test_a_page_that_is_asked_for_earlier_does_not_wait_for_it(
         assert page.status_code == 200 and found.is_loaded
 
 
-async def test_pieces_are_loaded_one_after_the_other_and_beside_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_pieces_are_loaded_one_after_the_other_and_beside_the_loop() -> None:
     """Also where several pages are asked for at once."""
     loaded: list[int] = []
     threads: set[int] = set()
@@ -68,8 +66,7 @@ async def test_pieces_are_loaded_one_after_the_other_and_beside_the_loop(
             loaded.append(number)
             yield
 
-    monkeypatch.setattr(preloading, "_pieces", pieces)
-    made = Preloading()
+    made = Preloading(pieces())
     running = asyncio.create_task(made.run())
     await within(asyncio.gather(*(made.finish() for _ in range(3))))
     assert made.is_loaded and loaded == [0, 1, 2, 3, 4]

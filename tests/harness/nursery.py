@@ -38,8 +38,7 @@ _LOADED = (
     "dragoman.stores.postgres",
     "dragoman.stores.sqlite",
     "importlib.metadata",
-    "uvicorn.lifespan.on",
-    "uvicorn.loops.uvloop",
+    "uvloop",
     # What opening a store loads.
     "cryptography.hazmat.primitives.ciphers.aead",
     "dragoman.stores.sqlite.gateway",

@@ -191,8 +191,9 @@ class _Quiet(uvicorn.Server):
     closed. There are thousands of servers in a run.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, ours: Connections | None) -> None:
         super().__init__(config)
+        self._ours = ours
         self.is_up = asyncio.Event()
         self._is_told = asyncio.Event()
 
@@ -215,6 +216,8 @@ class _Quiet(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
+        if self._ours is not None:
+            await self._ours.close(self.config.timeout_graceful_shutdown or WAIT)
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -239,17 +242,18 @@ async def hosting(
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     grpc = _grpc(asgi)
+    ours = _connections(asgi, grpc) if grpc is not None or is_ours else None
     config = uvicorn.Config(
         asgi,
         lifespan=lifespan,  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
-        http=_connections(asgi, grpc) if grpc is not None or is_ours else "httptools",
+        http="httptools" if ours is None else _protocol(asgi, ours),
         timeout_graceful_shutdown=1,
         # A client of a busy machine may use a connection again just as the usual 5 s end.
         timeout_keep_alive=int(WAIT),
     )
-    server = _Quiet(config)
+    server = _Quiet(config, ours)
     running = asyncio.create_task(server.serve([listener]))
     try:
         await within(server.is_up.wait())
@@ -271,12 +275,18 @@ def _grpc(asgi: Any) -> GrpcFront | None:
     return grpc_of(asgi) if is_named else None
 
 
-def _connections(app: App, grpc: GrpcFront | None) -> Any:
-    """Return what makes connections as a process of ours has them."""
+def _connections(app: App, grpc: GrpcFront | None) -> Connections:
+    """Return the connections of an app as a process of ours has them."""
     connections = Connections(app.settings)
     connections.grpc = grpc
     app.site.discovery.grpc.is_served = grpc is not None
-    return protocol(connections)
+    return connections
+
+
+def _protocol(app: App, connections: Connections) -> Any:
+    """Return what makes connections of ours where uvicorn makes its own."""
+    make = protocol(app, connections)
+    return lambda **_: make()
 
 
 def app_of(*agents: Agent, **settings: Any) -> App:

@@ -3,12 +3,11 @@ connections end with their server."""
 
 import ssl
 from pathlib import Path
-from typing import Any
 
-import uvicorn
 from harness.certificates import LOOPBACK, Authority
 
-from dragoman.server.process.tls import _context
+from dragoman.config import load_settings
+from dragoman.server.process.tls import tls_context
 from tests.http.test_good_http import Echo
 from tests.http.wire import Place, call, get, guarding, is_problem, message, post
 
@@ -72,8 +71,10 @@ async def test_a_certificate_that_was_shown_is_in_every_request_of_its_connectio
 ) -> None:
     issued = Authority("localhost", LOOPBACK)
     files = tuple(map(str, issued.save_files(tmp_path, "cert")))
-    named = {"certfile": files[0], "keyfile": files[1], "ca_certs": files[0]}
-    tls: dict[str, Any] = {f"ssl_{name}": value for name, value in named.items()}
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*files)
+    tls.load_verify_locations(files[0])
+    tls.verify_mode = ssl.CERT_OPTIONAL
     calling = ssl.create_default_context(cafile=files[0])
     for shows in (True, False):
         if shows:
@@ -81,7 +82,7 @@ async def test_a_certificate_that_was_shown_is_in_every_request_of_its_connectio
         else:
             calling = ssl.create_default_context(cafile=files[0])
         app = Echo()
-        asking = guarding(app, tls=tls | {"ssl_cert_reqs": ssl.CERT_OPTIONAL})
+        asking = guarding(app, tls=tls)
         at = {"ssl": calling, "server_hostname": "127.0.0.1"}
         async with asking as place, place.peer(**at) as peer:
             for _ in range(2):
@@ -94,10 +95,10 @@ async def test_a_certificate_that_was_shown_is_in_every_request_of_its_connectio
         assert found == [issued.der if shows else None] * 2
 
 
-def test_tls_older_than_1_2_is_not_spoken() -> None:
-    lax = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    lax.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
-    context = _context(uvicorn.Config(None), lambda: lax)  # type: ignore[arg-type]
+def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
+    cert, key = Authority("localhost", LOOPBACK).save_files(tmp_path, "cert")
+    context = tls_context(load_settings({}, tls_cert=str(cert), tls_key=str(key)))
+    assert context is not None
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
@@ -105,7 +106,7 @@ def stop(place: Place) -> None:
     """Tell the connections that the server ends, as it does itself."""
     place.connections.is_stopping = True
     for one in list(place.connections._open):
-        one.shutdown()  # type: ignore[attr-defined]  # as uvicorn calls it
+        one.shutdown()
 
 
 async def test_a_request_that_is_on_its_way_when_the_server_ends_is_answered_and_is_the_last() -> (

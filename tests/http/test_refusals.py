@@ -534,7 +534,7 @@ async def test_a_server_that_ends_gives_what_it_holds(monkeypatch: pytest.Monkey
         await peer.send(ask())
         await place.until(lambda: bool(later.due))
         (line,) = (one for one in place.connections._open)
-        line.shutdown()  # type: ignore[attr-defined]  # as uvicorn calls it
+        line.shutdown()
         assert (await peer.answer()).status == 429
         assert await peer.rest() == b""
         later.pass_()

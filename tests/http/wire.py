@@ -8,13 +8,12 @@ import asyncio
 import json
 import re
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 
-import uvicorn
 from harness.waiting import WAIT, eventually, within
-from uvicorn.server import ServerState
 
 from dragoman import App
 from dragoman.config import load_settings
@@ -144,7 +143,7 @@ class Place:
 
 @asynccontextmanager
 async def guarding(
-    asgi: Any = None, *, tls: dict[str, Any] | None = None, buffer: int = 0, **settings: Any
+    asgi: Any = None, *, tls: ssl.SSLContext | None = None, buffer: int = 0, **settings: Any
 ) -> AsyncGenerator[Place]:
     """Serve an app, ours unless told otherwise, as `dragoman serve` does."""
     chosen = load_settings({}, **{"store": "memory:"} | settings)
@@ -155,34 +154,24 @@ async def guarding(
         # What the kernel takes of an answer that nobody reads.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", http=protocol(connections), **tls or {}
-    )
-    config.load()
-    state = ServerState()
-
-    def connect() -> asyncio.Protocol:
-        make: Any = config.http_protocol_class
-        return make(config=config, server_state=state, app_state={})
-
-    # Without uvicorn's own server around it, which takes its time to end.
+    # Without a server around it, which takes its time to end.
     loop = asyncio.get_running_loop()
     async with app.running() if asgi is None else nullcontext():
-        server = await loop.create_server(connect, sock=listener, ssl=config.ssl)
+        server = await loop.create_server(protocol(app, connections), sock=listener, ssl=tls)
         try:
             yield Place(listener.getsockname()[1], app, connections)
         finally:
             server.close()
             if asgi is None:
                 app.end_streams()
-            for one in list(state.connections):
-                one.transport.abort()
+            for one in list(connections._open):
+                one.drop()
             # The loop hears of each that it is gone.
             await eventually(lambda: not connections)
-            for task in list(state.tasks):
+            for task in list(connections.tasks):
                 task.cancel()
-            if state.tasks:
-                await asyncio.wait(list(state.tasks), timeout=WAIT)
+            if connections.tasks:
+                await asyncio.wait(list(connections.tasks), timeout=WAIT)
             if connections._timer is not None:
                 connections._timer.cancel()
 

@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from harness.certificates import DAY, SERVER, Authority, Issued, dns, mail, pem, uri
@@ -28,7 +27,7 @@ from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.security.authentication import CredentialRefused, Denied, Evidence, Gatekeeper
 from dragoman.security.certificates import ClientCertificates
-from dragoman.server.process.tls import tls_options
+from dragoman.server.process.tls import tls_context
 
 AGENT = "spiffe://example.org/agents/alice"
 PROXY = "10.1.2.3"
@@ -358,8 +357,7 @@ def test_proxies_that_make_no_sense_are_refused() -> None:
 @contextlib.asynccontextmanager
 async def admitting(way: ClientCertificates, **settings: str) -> AsyncGenerator[int]:
     """Tell callers who they are, over TLS as a server of ours would speak it."""
-    config = uvicorn.Config(_nothing, log_config=None, **tls_options(load_settings({}, **settings)))
-    config.load()
+    tls = tls_context(load_settings({}, **settings))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -372,7 +370,7 @@ async def admitting(way: ClientCertificates, **settings: str) -> AsyncGenerator[
         writer.write(said.encode() + b"\n")
         await writer.drain()
 
-    async with listening(answer, tls=config.ssl) as port:
+    async with listening(answer, tls=tls) as port:
         yield port
 
 
@@ -439,15 +437,15 @@ async def test_over_tls_only_certificates_that_hold_let_anybody_in(
 
 def test_lists_that_nobody_would_look_at_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"client_crl: .*--auth mtls"):
-        tls_options(
+        tls_context(
             Settings(
                 http=HttpSettings(client_crl="revoked.crl"),
                 security=SecuritySettings(auth=["bearer"]),
             )
         )
     with pytest.raises(ConfigError, match="--tls-cert"):
-        tls_options(Settings(http=HttpSettings(client_ca="ca.pem")))
+        tls_context(Settings(http=HttpSettings(client_ca="ca.pem")))
     behind = Settings(
         http=HttpSettings(client_ca="ca.pem", proxies=[PROXY], proxy_cert_header="X-Client-Cert")
     )
-    assert tls_options(behind) == {}
+    assert tls_context(behind) is None

@@ -10,7 +10,6 @@ whether author code cancelled it, which can cancel the task it runs in.
 import asyncio
 import contextlib
 import functools
-import sysconfig
 import traceback
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,11 +21,16 @@ from typing import Any, Protocol, TypeVar
 from dragoman.errors import is_interruption
 
 T = TypeVar("T")
-# Where code is that an author did not write.
-_LIBRARIES = (
-    str(Path(__file__).parent.parent.parent),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
+
+
+@functools.cache
+def libraries() -> tuple[str, ...]:
+    """Return where code is that an author did not write: our package, and what is installed."""
+    import sysconfig
+
+    ours = str(Path(__file__).parent.parent.parent)
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple({ours, *(sysconfig.get_path(name) for name in names)})
 
 
 def author_place(error: BaseException) -> str:
@@ -49,7 +53,7 @@ def author_trace(error: BaseException) -> TracebackType | None:
 
 
 def _is_authors(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(("<", *_LIBRARIES))
+    return not frame.f_code.co_filename.startswith(("<", *libraries()))
 
 
 class CodeExited(BaseException):

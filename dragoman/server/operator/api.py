@@ -21,7 +21,7 @@ from dragoman.errors import (
 )
 from dragoman.http.documents import PRIVATE, document, scope_challenge
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
-from dragoman.http.routes import BY_REQUEST, Access, Routes
+from dragoman.http.routes import Access
 from dragoman.model.identity import OPERATOR
 from dragoman.security.audit.log import DENIED
 from dragoman.security.keys.key_scopes import allows
@@ -37,10 +37,10 @@ from dragoman.server.operator import (
     samples,
     system,
 )
+from dragoman.server.operator.addresses import API
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.shapes import Me
 from dragoman.server.operator.table import (
-    PREFIX,
     OperatorAsk,
     OperatorEndpoint,
     OperatorRows,
@@ -99,16 +99,9 @@ TABLE = Table(
 class OperatorApi:
     """The operator API of one app."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, live: LiveFigures) -> None:
         self._site = site
-        self.live = LiveFigures(site.store)
-
-    def add_to(self, routes: Routes) -> None:
-        """Serve all of it; a path that is open to others than callers has a route of its own."""
-        for endpoint in TABLE.endpoints:
-            if endpoint.access is not Access.CALLER:
-                routes.add(endpoint.path, self.answer, endpoint.access, BY_REQUEST)
-        routes.add(f"{PREFIX}/*", self.answer, Access.CALLER, BY_REQUEST)
+        self.live = live
 
     async def answer(self, request: HttpRequest) -> None:
         """Answer one request."""
@@ -124,7 +117,7 @@ class OperatorApi:
     async def _answer(self, request: HttpRequest) -> None:
         found = TABLE.find(request.verb, request.path)
         if found is None:
-            raise MethodNotFound(f"Nothing is served here; see {PREFIX}/openapi.json")
+            raise MethodNotFound(f"Nothing is served here; see {API}/openapi.json")
         if isinstance(found, MethodNotAllowed):
             request.watched.route = found.template
             await request.refuse_verb(found.allow)

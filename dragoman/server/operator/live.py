@@ -7,14 +7,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dragoman.model.task import INTERRUPTED
-from dragoman.server.operator.shapes import TopLists
 from dragoman.server.operator.tasks.quiet import LastSign, QuietTasks, usual_milliseconds
-from dragoman.server.operator.viewing import Viewer
 from dragoman.stores.interface import Store, TaskRow
 from dragoman.telemetry import page
 from dragoman.telemetry.sampling import EVERY, SampleRing
+
+if TYPE_CHECKING:
+    # Loaded once the start is over.
+    from dragoman.server.operator.shapes import TopLists
+    from dragoman.server.operator.viewing import Viewer
 
 logger = logging.getLogger("dragoman")
 
@@ -109,7 +113,7 @@ class LiveFigures:
         usual = dict.fromkeys(served, behind) | usual
         return await self._quiet.look(usual, time.time_ns() // 1_000_000)
 
-    async def latest(self, viewer: Viewer) -> tuple[int, int]:
+    async def latest(self, viewer: "Viewer") -> tuple[int, int]:
         """Return the place of the first task of a viewer's list. One look a second serves all
         consoles of the same viewer."""
         name, now = tuple(viewer.name), asyncio.get_running_loop().time()

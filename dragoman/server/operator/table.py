@@ -8,12 +8,11 @@ import msgspec
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access
 from dragoman.server.endpoint_paths import PathTable
+from dragoman.server.operator.addresses import API
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.viewing import Viewer
 from dragoman.server.site import Site
 from dragoman.stores.interface import Store
-
-PREFIX = "/api/v1/console"
 
 
 class OperatorAsk(msgspec.Struct, frozen=True):
@@ -101,7 +100,7 @@ class OperatorRows:
             fields.setdefault("may_be_missing", "{" in path)
             row = OperatorEndpoint(
                 verb=verb,
-                path=PREFIX + path,
+                path=API + path,
                 name=answer.__name__,
                 summary=(answer.__doc__ or "").partition("\n\n")[0].rstrip("."),
                 answer=answer,

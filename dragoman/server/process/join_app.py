@@ -4,10 +4,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator
-from typing import Any
-
-import uvicorn
-from uvicorn.server import ServerState
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings, check_names, load_settings
@@ -40,24 +36,6 @@ async def join_agent(
     app = App(agent, settings=settings)
     app.access.admission = Admission()
     connections = Connections(settings, app.access.admission, app.access.refusals)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        http=protocol(connections),
-        server_header=False,
-        date_header=False,
-    )
-    config.load()
-    state = ServerState()
-
-    def accept() -> asyncio.Protocol:
-        make: Any = config.http_protocol_class
-        return make(config=config, server_state=state, app_state={})
-
     joined: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
     headers = credential_headers(key=key, token=token)
     joining = Joining(gateway, name or agent.name, headers, joined.set_result)
@@ -67,15 +45,11 @@ async def join_agent(
         joined.set_exception(joining.refusal)
 
     async with app.running():
-        await joining.start(app.store, accept, refused)
+        await joining.start(app.store, protocol(app, connections), refused)
         try:
             yield f"{gateway.rstrip('/')}/a2a/{(await joined).agent}"
         finally:
             joining.leave()
-            connections.is_stopping = True
             app.end_streams()
-            for connection in list(state.connections):
-                connection.shutdown()
-            if state.tasks:
-                await asyncio.wait(list(state.tasks), timeout=settings.server.drain)
+            await connections.close(settings.server.drain)
             await joining.close()

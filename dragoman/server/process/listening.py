@@ -1,5 +1,6 @@
 """The sockets that the server listens on."""
 
+import contextlib
 import ipaddress
 import socket
 import sys
@@ -7,14 +8,15 @@ import sys
 from dragoman.errors import ConfigError
 
 # Connections that may wait to be accepted.
-_BACKLOG = 2048
+BACKLOG = 2048
 _UNSENT_BYTES = 16 * 1024
 
 
 def is_local(host: str) -> bool:
     """Tell whether only this machine can reach an address."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     try:
-        # A name is resolved; an address stays what it is.
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         addresses = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
     except (OSError, ValueError):
@@ -55,7 +57,7 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, lowest, _UNSENT_BYTES)
     try:
         listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(

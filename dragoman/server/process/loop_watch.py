@@ -9,14 +9,13 @@ import asyncio
 import logging
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from dragoman.engine.running.author_code import libraries
 from dragoman.engine.running.worker import worker_in
 from dragoman.telemetry import figures
 
@@ -27,16 +26,6 @@ _LOOKS = 4
 # Seconds between two log lines about the same skill, and after which one that goes on is logged.
 TELL_EVERY = 60.0
 TELL_AFTER = 10.0
-# Frames in these are not the author's: our package, and what is installed.
-_OTHERS = tuple(
-    {
-        f"{folder}{os.sep}"
-        for folder in (
-            str(Path(__file__).parents[2]),
-            *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-        )
-    }
-)
 
 Clock = Callable[[], float]
 
@@ -169,7 +158,7 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_others(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(_OTHERS)
+    return frame.f_code.co_filename.startswith(tuple(folder + os.sep for folder in libraries()))
 
 
 def _place(frame: FrameType) -> str:

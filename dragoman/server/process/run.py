@@ -1,4 +1,4 @@
-"""Run an app on a port: uvicorn in this process, which ends although clients keep streams open."""
+"""Run an app on a port, until a signal ends it: also although clients keep streams open."""
 
 import asyncio
 import gc
@@ -12,10 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import uvicorn
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
@@ -30,14 +28,16 @@ from dragoman.http.protocol import protocol
 from dragoman.server.app import App
 from dragoman.server.authenticators import unused
 from dragoman.server.process.grpc_serving import grpc_of
-from dragoman.server.process.listening import is_local, listen, shared_listeners, url_of
-from dragoman.server.process.tls import tls_options
+from dragoman.server.process.listening import BACKLOG, is_local, listen, shared_listeners, url_of
+from dragoman.server.process.tls import tls_context
 from dragoman.server.process.workers import inherited, supervise
 from dragoman.server.push_service import check as check_push
 from dragoman.telemetry import figures, logs, page
 from dragoman.telemetry.activity import activity
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     # Loads websockets, which an extra brings.
     from dragoman.server.process.joining import Joining
 
@@ -47,60 +47,90 @@ logger = logging.getLogger("dragoman")
 INTERRUPTED = 128 + signal.SIGINT
 # Seconds that agent code has to end after everything else has.
 _LAST_WORDS = 0.5
+_SIGNALS = [signal.SIGINT, signal.SIGTERM]
+if sys.platform == "win32":
+    _SIGNALS.append(signal.SIGBREAK)
 
 
-class Server(uvicorn.Server):
-    """Ends open streams when it has to stop: their clients would keep it running for ever."""
+class Server:
+    """Serves an app on sockets from when it has started until it is to end."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
         app: App,
         connections: Connections,
         on_ready: Callable[[], None],
+        *,
+        tls: "SSLContext | None" = None,
         channel: socket.socket | None = None,
         urls: Sequence[str] = (),
         grpc: GrpcFront | None = None,
         join: "Joining | None" = None,
     ) -> None:
         """`join` keeps the agent connected to a gateway, in place of a port."""
-        super().__init__(config)
         self._join = join
         self._grpc = grpc
         self._urls = urls
         self._app = app
         self._connections = connections
+        self._protocol = protocol(app, connections)
         self._on_ready = on_ready
+        self._tls = tls
         self._channel = channel
+        # The signals that came.
+        self.came: list[int] = []
+        self.is_started = False
+        self._is_ending = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._servers: list[asyncio.Server] = []
         app.site.end_process = self._end
+
+    def take_signal(self, number: int, frame: FrameType | None) -> None:
+        """Stop serving; a second Ctrl-C does not wait for what is under way."""
+        if number == signal.SIGINT and self.came:
+            self._connections.is_forced = True
+        self.came.append(number)
+        if self._loop is not None:
+            # A signal comes between any two instructions, also of the loop.
+            self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         """Stop serving, as a signal would."""
-        self.should_exit = True
+        self._is_ending.set()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+    async def serve(self, listeners: Sequence[socket.socket]) -> None:
+        """Open the app, listen, and end both when told so."""
+        self._loop = asyncio.get_running_loop()
+        await self._app.start()
+        self.is_started = True
+        # One may have come while the store was opened.
+        if not self.came:
+            await self._listen(self._loop, listeners)
+            await self._is_ending.wait()
+        await self._close(listeners)
+
+    async def _listen(
+        self, loop: asyncio.AbstractEventLoop, listeners: Sequence[socket.socket]
+    ) -> None:
         """Start listening, then report it."""
-        loop = asyncio.get_running_loop()
-        if self.config.ssl is not None:
-            # uvicorn does not pass this option of the loop on; its default is a minute.
-            vars(loop)["create_server"] = partial(
-                loop.create_server, ssl_handshake_timeout=HANDSHAKE_SECONDS
+        # The loop's default for a handshake is a minute.
+        handshake = None if self._tls is None else HANDSHAKE_SECONDS
+        self._servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=listener,
+                backlog=BACKLOG,
+                ssl=self._tls,
+                ssl_handshake_timeout=handshake,
             )
-        await super().startup(sockets)
-        if self.started:
-            if self._channel is not None:
-                loop.add_reader(self._channel, self._end_alone)
-            await self._app.listening(self._urls)
-            if self._join is not None:
-                await self._join.start(self._app.site.store, self._accept, self._end)
-            self._on_ready()
-
-    def _accept(self) -> asyncio.Protocol:
-        """Return what answers a connection that comes by a tunnel."""
-        make: Any = self.config.http_protocol_class
-        return make(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+            for listener in listeners
+        ]
+        if self._channel is not None:
+            loop.add_reader(self._channel, self._end_alone)
+        await self._app.listening(self._urls)
+        if self._join is not None:
+            await self._join.start(self._app.site.store, self._protocol, self._end)
+        self._on_ready()
 
     def _end_alone(self) -> None:
         """Stop serving: the parent is gone, and no signal will come from it."""
@@ -108,25 +138,30 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().remove_reader(self._channel)
         self._end()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams before uvicorn waits for them."""
+    async def _close(self, listeners: Sequence[socket.socket]) -> None:
+        """Let go of the callers, then of the app."""
         activity.flush()
+        drain = self._app.settings.server.drain
         is_kept = self._app.settings.stores.location != "memory:"
         fate = "goes on at the next start" if is_kept else "is lost with the memory it was in"
         logger.info("stopping: what is under way %s", fate)
         # Connections that wait to be accepted are accepted in this turn of the loop. The kernel
         # resets those that still wait when we stop to listen.
         await asyncio.sleep(0)
-        for server in self.servers:
+        for server in self._servers:
             server.close()
+        for listener in listeners:
+            listener.close()
         self._connections.is_stopping = True
         self._app.end_streams()
         if self._join is not None:
             self._join.leave()
         if self._grpc is not None:
             # Before its connections are closed: rpcs that are being answered have some time.
-            await self._grpc.stop(self._app.settings.server.drain)
-        await super().shutdown(sockets)
+            await self._grpc.stop(drain)
+        await self._connections.close(max(1.0, drain))
+        if not self._connections.is_forced:
+            await self._app.stop()
         if self._join is not None:
             await self._join.close()
 
@@ -173,7 +208,7 @@ def run(
         _check(settings, is_local=only_local, public=public)
     # Before anything is opened, so that mistakes in the settings are reported first.
     app = make(*agents, settings=settings, is_local=only_local)
-    tls = tls_options(settings)
+    tls = tls_context(settings)
     with ExitStack() as stack:
         if worker is not None:
             stack.enter_context(worker.channel)
@@ -206,7 +241,7 @@ def run(
 
 def _join(app: App, join: "Joining", on_ready: Callable[[Ready], None], settings: Settings) -> None:
     """Serve an agent to a gateway that it dials out to."""
-    code = _work(app, [], {}, lambda: on_ready(Ready([], settings.store_name)), join=join)
+    code = _work(app, [], None, lambda: on_ready(Ready([], settings.store_name)), join=join)
     if join.refusal is not None:
         raise join.refusal
     _leave_threads(code)
@@ -255,7 +290,7 @@ def _check_start(app: App) -> None:
 def _work(
     app: App,
     listeners: list[socket.socket],
-    tls: dict[str, Any],
+    tls: "SSLContext | None",
     on_ready: Callable[[], None],
     channel: socket.socket | None = None,
     join: "Joining | None" = None,
@@ -275,34 +310,27 @@ def _work(
         grpc.most = max(1, connections.max_connections // 3)
         place = app.site.discovery.grpc
         place.is_served, place.port = True, ports[0] if ports else 0
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="on",
-        ws="none",
-        # The caller is not what a header claims; proxies are named in the settings.
-        proxy_headers=False,
-        http=protocol(connections),
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=max(1, int(app.settings.server.drain)),
-        **tls,
-    )
     urls = [url_of("https" if tls else "http", listener) for listener in listeners[:count]]
-    server = Server(config, app, connections, on_ready, channel, urls, grpc, join)
+    server = Server(
+        app, connections, on_ready, tls=tls, channel=channel, urls=urls, grpc=grpc, join=join
+    )
     page.share()
-    # uvicorn raises the signal again once it is done; by then everything is closed.
-    came: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: came.append(number))
+    for number in _SIGNALS:
+        signal.signal(number, server.take_signal)
     # Objects alive after start-up stay; collect seldom, since requests make no cycles.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        run_through(runner.get_loop(), _serve(app, server, listeners, came))
-    return _exit_code(came) if server.started and app.site.fault is None else 1
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        run_through(runner.get_loop(), _serve(app, server, listeners))
+    return _exit_code(server.came) if server.is_started and app.site.fault is None else 1
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    return uvloop.new_event_loop()
 
 
 def _exit_code(came: Sequence[int]) -> int:
@@ -325,18 +353,12 @@ def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]
     running.result()
 
 
-async def _serve(
-    app: App, server: Server, listeners: list[socket.socket], came: Sequence[int]
-) -> None:
-    # Before uvicorn, which would report a mistake in the settings as its own failure.
-    await app.start()
-    # uvicorn does not know of a signal that came while the store was opened.
-    server.should_exit = bool(came)
-    await server.serve(sockets=listeners)
+async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:
+    await server.serve(listeners)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
         # Agent code that ignores its cancellation.
-        _leave(_exit_code(came) if app.site.fault is None else 1)
+        _leave(_exit_code(server.came) if app.site.fault is None else 1)
 
 
 def _leave_threads(code: int) -> None:

@@ -1,17 +1,14 @@
 """TLS of the server, checked before it listens: a mistake in the settings ends the start."""
 
 import ssl
-from collections.abc import Callable
-from typing import Any
-
-import uvicorn
 
 from dragoman.config import Settings
 from dragoman.errors import ConfigError
 
 
-def tls_options(settings: Settings) -> dict[str, Any]:
-    """Return what uvicorn needs for TLS; raises `ConfigError` for files that it cannot use."""
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return how TLS is spoken, None without a certificate; raises `ConfigError` for files that
+    cannot be used."""
     if settings.http.client_crl and "mtls" not in settings.ways():
         # The authenticator reads the list again when it changes. Inside the TLS library, a list
         # that is out of date would lock out every caller until a restart.
@@ -24,27 +21,27 @@ def tls_options(settings: Settings) -> dict[str, Any]:
                 "a key or the authorities of callers need a certificate: --tls-cert",
                 remedy="--tls-cert <path>",
             )
-        return {}
+        return None
     try:
-        probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        probe.load_cert_chain(
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(
             settings.http.tls_cert, settings.http.tls_key or None, password=_no_password
         )
         if settings.http.client_ca:
-            probe.load_verify_locations(settings.http.client_ca)
+            context.load_verify_locations(settings.http.client_ca)
     except (OSError, ValueError) as error:
         names = ", ".join(
             filter(None, (settings.http.tls_cert, settings.http.tls_key, settings.http.client_ca))
         )
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{names}: cannot be used for TLS ({reason})") from None
-    return {
-        "ssl_certfile": settings.http.tls_cert,
-        "ssl_keyfile": settings.http.tls_key or None,
-        "ssl_ca_certs": settings.http.client_ca or None,
-        "ssl_cert_reqs": _asks_for(settings),
-        "ssl_context_factory": _context,
-    }
+    context.verify_mode = _asks_for(settings)
+    # Whatever the machine's defaults are.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # HTTP/2 is here for gRPC alone, whose clients offer nothing else: whatever offers both, as
+    # browsers do, gets HTTP/1.1.
+    context.set_alpn_protocols(["http/1.1", "h2"])
+    return context
 
 
 def _asks_for(settings: Settings) -> ssl.VerifyMode:
@@ -54,16 +51,6 @@ def _asks_for(settings: Settings) -> ssl.VerifyMode:
     # A certificate that is shown must be valid; without one there may be another authenticator.
     has_others = {*settings.ways()} > {"mtls"} or settings.http.proxy_cert_header
     return ssl.CERT_OPTIONAL if has_others else ssl.CERT_REQUIRED
-
-
-def _context(config: uvicorn.Config, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """Return a context whose lowest version does not depend on the machine's defaults."""
-    context = make()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # HTTP/2 is here for gRPC alone, whose clients offer nothing else: whatever offers both, as
-    # browsers do, gets HTTP/1.1.
-    context.set_alpn_protocols(["http/1.1", "h2"])
-    return context
 
 
 def _no_password() -> str:

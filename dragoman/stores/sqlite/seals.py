@@ -7,8 +7,8 @@ store that was given no way to seal keeps everything in clear, and refuses a fil
 """
 
 import logging
+from os import urandom
 from pathlib import Path
-from secrets import token_bytes
 
 import apsw
 import msgspec
@@ -109,7 +109,7 @@ class Seals(OpenedValues):
         with transaction(connection):
             found = self.secret(connection)
             if found is None:
-                found = token_bytes(SECRET_BYTES)
+                found = urandom(SECRET_BYTES)
                 self._keep_secret(connection, found)
         return found
 

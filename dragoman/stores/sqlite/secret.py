@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+from os import urandom
 from pathlib import Path
-from secrets import token_bytes
 
 from dragoman.stores.sealed_values import SECRET_BYTES
 from dragoman.stores.sqlite.inspection import open_to_read
@@ -45,7 +45,7 @@ class StoreSecret:
         if self._is_read_only:
             with contextlib.closing(open_to_read(self._path)) as connection:
                 # One that was never made seals what is handed out for as long as this process runs.
-                self.value = self._seals.secret(connection) or token_bytes(SECRET_BYTES)
+                self.value = self._seals.secret(connection) or urandom(SECRET_BYTES)
             return
         with contextlib.closing(connect(str(self._path), self._synchronous)) as connection:
             self.value = self._seals.secret(connection) or self._seals.make_secret(connection)

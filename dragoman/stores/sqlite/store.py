@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -619,4 +618,6 @@ def _size(path: Path) -> StoreSize:
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             used += path.with_name(path.name + suffix).stat().st_size
+    import shutil
+
     return StoreSize(used, shutil.disk_usage(path.parent).free, migrations()[-1][0])

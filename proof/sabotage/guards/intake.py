@@ -4,11 +4,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator
-from functools import partial
 from typing import Any
-
-import uvicorn
-from uvicorn.server import ServerState
 
 from dragoman import Agent, App, Settings
 from dragoman.config import HttpSettings, StoreSettings, load_settings
@@ -20,7 +16,6 @@ from dragoman.http.connections import Connections
 from dragoman.http.incidents import incident
 from dragoman.http.limits import CallerLimits
 from dragoman.http.raw_request import ChunkLines, RawRequest
-from dragoman.http.refusals.refused_connections import RefusedConnections
 from dragoman.http.request import HttpRequest, read_body
 from dragoman.http.routes import Access, Routes
 from dragoman.model.identity import Caller
@@ -178,10 +173,7 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> None:
 async def _served(app: Any = _echo, **settings: Any) -> AsyncGenerator[int]:
     """Serve an app behind the guard; give its port."""
     connections = Connections(load_settings({}, store="memory:", **settings))
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off")
-    config.load()
-    refused = RefusedConnections(connections)
-    make = partial(protocol.HttpProtocol, connections, refused, config, ServerState(), {})
+    make = protocol.protocol(app, connections)
     server = await asyncio.get_running_loop().create_server(make, HOST, 0)
     try:
         yield server.sockets[0].getsockname()[1]

@@ -1,16 +1,14 @@
 """In overload a served app refuses requests, whole plain ones without reading them."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from harness.serving import V1, Site, app_of, client, message
-from harness.waiting import eventually, within
+from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent
 from dragoman.http.admission import (
@@ -121,25 +119,17 @@ async def crowded() -> AsyncIterator[tuple[Site, Shut]]:
     app = app_of(agent)
     app.access.admission = shut = Shut()
     shut.connections = Connections(app.settings, shut)
-    config = uvicorn.Config(
-        app,
-        http=protocol(shut.connections),
-        port=0,
-        log_config=None,
-        access_log=False,
-    )
-    server = uvicorn.Server(config)
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]  # they are the test runner's
-    running = asyncio.create_task(server.serve())
-    await eventually(lambda: server.started)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with client(url) as http:
-            yield Site(url, http, app), shut
-    finally:
-        server.should_exit = True
-        await within(running)
+    loop = asyncio.get_running_loop()
+    async with app.running():
+        server = await loop.create_server(protocol(app, shut.connections), "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            async with client(url) as http:
+                yield Site(url, http, app), shut
+        finally:
+            server.close()
+            app.end_streams()
+            await within(shut.connections.close(WAIT))
 
 
 def call() -> dict[str, Any]:

@@ -32,7 +32,7 @@ async def test_what_is_the_operators_is_refused_to_others(row: Any) -> None:
 async def test_samples_have_what_happened_between_two_looks() -> None:
     async with operator_site() as site:
         (part,) = [one for one in site.app.site.parts if isinstance(one, ServedAgents)]
-        ring = part.operator_api.live.ring
+        ring = part.operators.live.ring
         ring.look(1_000)
         for _ in range(3):
             await site.made()

@@ -11,7 +11,6 @@ itself has it: whenever a process dies, its own file is on the list.
 """
 
 import os
-import secrets
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -74,7 +73,7 @@ def mark_in(path: Path) -> Mark | None:
 
 def renew_generation(connection: apsw.Connection) -> None:
     """Give a file a generation of its own. In a transaction."""
-    run(connection, _SQL["set_generation"], (secrets.token_bytes(_BYTES),))
+    run(connection, _SQL["set_generation"], (os.urandom(_BYTES),))
 
 
 class Generations:
@@ -93,7 +92,7 @@ class Generations:
             # The process before us died before its generation was in the file. It stays, or the
             # list would grow with each one that dies so early.
             return
-        self.current = secrets.token_bytes(_BYTES)
+        self.current = os.urandom(_BYTES)
         own = mark_in(self._path) or Mark(NONE)
         _write(lock, [own.generation, before, self.current])
         with transaction(connection):
