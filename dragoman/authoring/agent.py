@@ -32,6 +32,7 @@ from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage
+from dragoman.model.patterns import late_pattern
 from dragoman.model.requests import TOOL_RESULT
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ DATA_TYPE = "application/json"
 # Milliseconds of the longest time that a caller can name for its task: a year.
 _MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_SCOPE = late_pattern(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _scopes_of = attrgetter("scopes")
 
 

@@ -5,6 +5,7 @@ means true, so that `--wait=false` undoes what a file says. Nothing is abbreviat
 guessed; commands are loaded when they are called.
 """
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
@@ -42,7 +43,10 @@ class GivenOption(NamedTuple):
     value: str
 
 
-def _global(row: OptionRow, *, hidden: bool = False) -> Option:
+@functools.cache
+def _global(row: OptionRow, *, hidden: bool) -> Option:
+    """Return a global option. All are known on every command, so that what has no effect on one is
+    refused with a reason; those are hidden in its help."""
     flags = [row.flag] if not row.short else [row.short, row.flag]
     return Option(
         [*flags, f"global_{row.field}"],
@@ -57,11 +61,6 @@ def _global(row: OptionRow, *, hidden: bool = False) -> Option:
         help=row.help,
         hidden=hidden,
     )
-
-
-_GLOBALS = {row.name: _global(row) for row in ROWS}
-# Known on every command, so that what has no effect on one is refused with a reason.
-_HIDDEN = {row.name: _global(row, hidden=True) for row in ROWS}
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -93,9 +92,7 @@ class _Grammar(click.Command):
         """Return its own options and the global ones it does not have itself."""
         own = {flag for parameter in self.params for flag in parameter.opts}
         shown = option_scope.shown_options(ctx)
-        found = [
-            (_GLOBALS if shown is None or row.name in shown else _HIDDEN)[row.name] for row in ROWS
-        ]
+        found = [_global(row, hidden=shown is not None and row.name not in shown) for row in ROWS]
         more = [parameter for parameter in found if not own & {*parameter.opts}]
         helping = self.get_help_option(ctx)
         return [*self.params, *more, *([helping] if helping else []), _VERSION]

@@ -24,6 +24,7 @@ from dragoman.cli.options import ROWS
 from dragoman.cli.redaction import NextCommand
 from dragoman.egress.plain_words import NO_TLS
 from dragoman.errors import A2AError, ConfigError
+from dragoman.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -60,8 +61,8 @@ _WAYS = {
 }
 _LOGINS = frozenset({"oauth2", "openIdConnect"})
 # What TLS says of our certificate, and what may be meant so: many servers only hang up.
-_CERTIFICATE = re.compile("ALERT_(?:[A-Z_]*CERTIFICATE|UNKNOWN_CA)")
-_HUNG_UP = re.compile("HungUp|Connection reset|ALERT_HANDSHAKE_FAILURE")
+_CERTIFICATE = late_pattern("ALERT_(?:[A-Z_]*CERTIFICATE|UNKNOWN_CA)")
+_HUNG_UP = late_pattern("HungUp|Connection reset|ALERT_HANDSHAKE_FAILURE")
 
 
 # Commands

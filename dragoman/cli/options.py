@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from dragoman.model.duration import duration
+from dragoman.model.patterns import late_pattern
 
 PREFIX = "A2ACLI_"
 _EXPOSED = "A flag is visible in the process list and the shell history: prefer {}."
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_NAME = late_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _BINDINGS = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON", "http+json": "HTTP+JSON", "grpc": "GRPC"}
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
     "false": False,

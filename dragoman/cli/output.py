@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from dragoman.cli.failures import Failure
 from dragoman.cli.redaction import Redactor
 from dragoman.cli.sources import CommandSettings
-from dragoman.model.controls import BUT_LAYOUT, json_escaped
+from dragoman.model.patterns import CONTROLS_BUT_LAYOUT, json_escaped, late_pattern
 
 if TYPE_CHECKING:
     # Heavy: loaded by the commands that have something to show.
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _INDENT = 2
 _NONE: Mapping[str, str] = {}
 # Where the second word of a member's name begins.
-_INNER = re.compile("(?<=[a-z])(?=[A-Z])")
+_INNER = late_pattern("(?<=[a-z])(?=[A-Z])")
 
 
 def escaped(text: str) -> str:
     """Return a text that a terminal shows and does not obey."""
-    return BUT_LAYOUT.sub(_escape, text)
+    return CONTROLS_BUT_LAYOUT.sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from dragoman.model.patterns import late_pattern
 from dragoman.security.secret_text import (
     HIDDEN,
     hidden_pairs,
@@ -20,11 +21,11 @@ from dragoman.security.secret_text import (
 
 # A shorter secret is found only where nothing is attached to it: it may be part of any word.
 LONG = 8
-_USER = re.compile(r"(?<=://)[^/?#\s@]*@")
+_USER = late_pattern(r"(?<=://)[^/?#\s@]*@")
 # The same of what names an agent, which may be a host alone; `@name` is one of a catalog.
-_CALLER = re.compile(r"(?i)^(?!@)([a-z][a-z0-9+.-]*://)?([^/?#\s]+)@")
+_CALLER = late_pattern(r"(?i)^(?!@)([a-z][a-z0-9+.-]*://)?([^/?#\s]+)@")
 # A user and a password in a word that stands alone, whatever it is for.
-_PAIR = re.compile(r"(?i)^(?:[a-z][a-z0-9+.-]*://)?[^/?#\s:@]+:[^/?#\s]*@\S+$")
+_PAIR = late_pattern(r"(?i)^(?:[a-z][a-z0-9+.-]*://)?[^/?#\s:@]+:[^/?#\s]*@\S+$")
 
 
 class NextCommand(str):

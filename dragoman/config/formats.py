@@ -16,6 +16,7 @@ import msgspec
 
 from dragoman.config.hosts import Network
 from dragoman.model.money import MICRO, micro_credits
+from dragoman.model.patterns import late_pattern
 
 # The name of a header.
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -35,12 +36,12 @@ SEALING_KEY_BYTES = 32
 _MOST_SEALING_KEYS = 100
 _DATABASES = ("postgres://", "postgresql://")
 _BUSES = ("nats://", "tls://", "ws://", "wss://")
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:@]*)(?::([0-9]{1,5}))?")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
+_HOST = late_pattern(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:@]*)(?::([0-9]{1,5}))?")
+_SCHEME = late_pattern(r"[A-Za-z][A-Za-z0-9+.-]+")
 # The port of a host that is named without one.
 _PORT = 8000
-_DOMAIN = re.compile(r"[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*", re.ASCII)
-_RATE = re.compile(r"([0-9]{1,9})/([0-9]{0,6})(s|m|h|d)\Z")
+_DOMAIN = late_pattern(r"[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*", re.ASCII)
+_RATE = late_pattern(r"([0-9]{1,9})/([0-9]{0,6})(s|m|h|d)\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 

@@ -5,16 +5,17 @@ from the command line. What is refused is a `ConfigError` of one form: the name 
 was given and what is allowed.
 """
 
+import functools
 import math
-import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo, fields, force_setattr
 
 from dragoman.errors import ConfigError
+from dragoman.model.patterns import late_pattern
 from dragoman.model.push import hidden
 
 # Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
@@ -27,8 +28,8 @@ SECRETS = frozenset(
 # Addresses that may have a password in them: shown without it, and read from files too.
 ADDRESSES = frozenset({"store", "store_session_url", "bus"})
 # To the last sign of it: a password may have any character, also where it should be written as %40.
-_USER = re.compile(r"(?<=://).*@")
-_SECRET_PART = re.compile(r"(?i)\b(password|sslpassword|token)=[^&#\s]*")
+_USER = late_pattern(r"(?<=://).*@")
+_SECRET_PART = late_pattern(r"(?i)\b(password|sslpassword|token)=[^&#\s]*")
 
 _KINDS: dict[Any, str] = {
     bool: "true or false",
@@ -97,23 +98,31 @@ class SettingsGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Some settings of one room; raises `ConfigError` for a value that is not allowed."""
 
     def __post_init__(self) -> None:
-        for field in fields(type(self)):
-            kind, meta = get_args(field.type)
-            value = _checked(variable_name(field), kind, meta, getattr(self, field.name))
-            force_setattr(self, field.name, value)
+        for field in fields_of(type(self)):
+            given = getattr(self, field.name)
+            if given is not field.default:
+                force_setattr(self, field.name, _checked(field, given))
 
     def __repr__(self) -> str:
         words = [
             f"{field.name}={shown(variable_name(field), getattr(self, field.name))}"
-            for field in fields(type(self))
+            for field in fields_of(type(self))
         ]
         return f"{type(self).__name__}({', '.join(words)})"
 
 
-def _checked(name: str, kind: Any, meta: Meta, given: Any) -> Any:
+@functools.cache
+def fields_of(group: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+    """Return the fields of a group: msgspec reads its annotations anew each time."""
+    return fields(group)
+
+
+def _checked(field: FieldInfo, given: Any) -> Any:
     """Return a value as its group has it."""
+    name = variable_name(field)
+    kind, meta = get_args(field.type)
     try:
-        value = msgspec.convert(given, Annotated[kind, meta])
+        value = msgspec.convert(given, field.type)
     except msgspec.ValidationError:
         raise refusal(name, given, allowed(kind, meta)) from None
     if isinstance(value, list):

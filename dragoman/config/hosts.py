@@ -1,7 +1,6 @@
 """A host as text, in the one spelling that all readers read alike, and the targets that an operator
 allows to be dialled."""
 
-import re
 import unicodedata
 from ipaddress import (
     IPv4Address,
@@ -12,13 +11,15 @@ from ipaddress import (
 )
 from typing import NamedTuple
 
+from dragoman.model.patterns import late_pattern
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
-_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+AUTHORITY = late_pattern(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_NAME = late_pattern(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 # A name whose last label is one of these is read by some as an IPv4 address.
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NUMBER = late_pattern(r"[0-9]+|0x[0-9a-f]*")
 _TARGETS = "write agents.example, agents.example:8443 or 10.0.0.0/24"
 
 

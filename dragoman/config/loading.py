@@ -6,7 +6,6 @@ commas. A value given on the command line wins.
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import fields
 
 from dragoman.config.formats import did_you_mean
-from dragoman.config.group import ADDRESSES, SECRETS, allowed, refusal, variable_name
+from dragoman.config.group import ADDRESSES, SECRETS, allowed, fields_of, refusal, variable_name
 from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError
 from dragoman.model.duration import duration
+from dragoman.model.patterns import late_pattern
 
 PREFIX = "DRAGOMAN_"
 # Variables of ours that are not settings: of single commands, of workers, of tests.
@@ -35,7 +34,7 @@ OTHERS = frozenset(
 # What may be in a file that `DRAGOMAN_<NAME>_FILE` names.
 IN_FILES = SECRETS | ADDRESSES
 # What Kubernetes tells every container about a service that is called dragoman, or dragoman-x.
-_SERVICE = re.compile(
+_SERVICE = late_pattern(
     r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 # What people write for a switch, besides true and false.
@@ -57,9 +56,9 @@ class SettingField(NamedTuple):
 
 def _setting_fields() -> dict[str, SettingField]:
     found: dict[str, SettingField] = {}
-    for group in fields(Settings):
+    for group in fields_of(Settings):
         defaults = group.type()
-        for field in fields(group.type):
+        for field in fields_of(group.type):
             kind, meta = get_args(field.type)
             default = getattr(defaults, field.name)
             found[variable_name(field)] = SettingField(group.name, field.name, kind, meta, default)
@@ -125,7 +124,7 @@ def load_settings(environment: Mapping[str, str], **given: Any) -> Settings:
         if isinstance(value, str):
             value = _from_text(name, field, value)
         groups.setdefault(field.group, {})[field.field] = value
-    types = {group.name: group.type for group in fields(Settings)}
+    types = {group.name: group.type for group in fields_of(Settings)}
     return Settings(**{group: types[group](**found) for group, found in groups.items()})
 
 

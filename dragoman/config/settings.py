@@ -1,6 +1,5 @@
 """All settings, in groups by room."""
 
-import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,7 +13,7 @@ from dragoman.config.formats import (
     read_listen_addresses,
 )
 from dragoman.config.gateway import GatewaySettings
-from dragoman.config.group import refusal
+from dragoman.config.group import fields_of, refusal
 from dragoman.config.http import HttpSettings
 from dragoman.config.security import WAYS, EgressSettings, PushSettings, SecuritySettings
 from dragoman.config.serving import (
@@ -28,9 +27,10 @@ from dragoman.config.serving import (
 )
 from dragoman.config.tasks import EngineSettings, StoreSettings
 from dragoman.errors import ConfigError
+from dragoman.model.patterns import late_pattern
 
 # What is not to be in the name of a file.
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_UNSAFE = late_pattern(r"[^A-Za-z0-9._-]")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
 
     def __post_init__(self) -> None:
-        for field in msgspec.structs.fields(type(self)):
+        for field in fields_of(type(self)):
             group = getattr(self, field.name)
             if type(group) is not field.type:
                 raise refusal(field.name, group, f"must be {field.type.__name__}")

@@ -4,7 +4,6 @@ Their folder has a digest of all of them in its name, so that modules that impor
 always of one release.
 """
 
-import gzip
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -32,6 +31,8 @@ class Asset(NamedTuple):
 @cache
 def assets() -> dict[str, Asset]:
     """Return all files by name."""
+    import gzip
+
     return {
         path.name: Asset(_KINDS[path.suffix], path.read_bytes(), gzip.compress(path.read_bytes()))
         for path in sorted(_FOLDER.iterdir())

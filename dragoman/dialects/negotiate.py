@@ -4,7 +4,6 @@ The letter of 1.0 reads a missing version as 0.3. Peers of 1.0 that forget the h
 so unless told to be strict the name of the method or the path speaks for them.
 """
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
@@ -23,13 +22,14 @@ from dragoman.dialects.v0_3_proto import (
 )
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import VersionNotSupported
+from dragoman.model.patterns import late_pattern
 
 SUPPORTED = "1.0,0.3,0.2"
 SUPPORTED_ON_REST = "1.0"
 
 CardShape = Literal["1.0", "0.3", "hybrid"]
 
-_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,9})?\Z")
+_VERSION = late_pattern(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,9})?\Z")
 _OLDER: dict[tuple[int, int], Dialect] = {(0, 3): V0_3, (0, 2): V0_2}
 # The official Python library has no name of its own, but the HTTP client under it has.
 _PYTHON_AGENTS = ("python-httpx/", "a2a-sdk")

@@ -7,7 +7,6 @@ either alphabet. Whatever is refused raises `InvalidParams` with the path of the
 import base64
 import binascii
 import functools
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -17,6 +16,7 @@ from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, TaskId, is_id
 from dragoman.model.message import Message, Metadata, Part
+from dragoman.model.patterns import late_pattern
 from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskStatus
 
@@ -30,8 +30,8 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_MEDIA_TYPES = 100
 MAX_MEDIA_TYPE_LENGTH = 256
 MAX_INT32 = 2**31 - 1
-_DIGITS = re.compile(r"-?[0-9]{1,10}\Z")
-_TIME = re.compile(
+_DIGITS = late_pattern(r"-?[0-9]{1,10}\Z")
+_TIME = late_pattern(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
     r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:?[0-9]{2})?\Z"
 )

@@ -4,7 +4,6 @@ Other names and wrappers around what 0.3 is anyway. The operations and how they 
 spelling of objects is in `v0_3_proto_shapes.py`.
 """
 
-import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -29,6 +28,7 @@ from dragoman.model.card import AgentCard
 from dragoman.model.events import Event
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
+from dragoman.model.patterns import late_pattern
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task, TaskState
@@ -49,7 +49,7 @@ _KINDS = {
     "artifact_update": "artifact-update",
 }
 _PAGE = both_spellings("configs", "nextPageToken")
-_RESOURCE = re.compile(r"tasks/(.+?)(?:/pushNotificationConfigs(?:/(.*))?)?\Z")
+_RESOURCE = late_pattern(r"tasks/(.+?)(?:/pushNotificationConfigs(?:/(.*))?)?\Z")
 
 
 class V0Proto(V0, ProtoDialect):

@@ -1,7 +1,6 @@
 """The objects of A2A 1.0 as ProtoJSON: how those of peers are read, and what ours are without the
 unknown fields, which 1.0 peers reject."""
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -16,6 +15,7 @@ from dragoman.model.clock import stamp
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.patterns import late_pattern
 from dragoman.model.task import Task, TaskState, TaskStatus
 
 STATES: dict[Value, TaskState] = {state.value: state for state in TaskState} | {
@@ -40,7 +40,7 @@ ROLES: dict[Value, Role] = {"ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT, 1:
 UNSPECIFIED = ("TASK_STATE_UNSPECIFIED", 0)
 
 
-_STATE_NAME = re.compile(r"TASK_STATE_[A-Z_]{1,64}\Z")
+_STATE_NAME = late_pattern(r"TASK_STATE_[A-Z_]{1,64}\Z")
 
 
 _PART = both_spellings("text", "raw", "url", "data", "metadata", "filename", "mediaType")

@@ -2,8 +2,10 @@
 
 import re
 
+from dragoman.model.patterns import late_pattern
+
 # What a failure is called where we dial, and what the system says about it.
-_KINDS = re.compile(
+_KINDS = late_pattern(
     r"\b(?P<name>NotConnected|NotResolved|NotSecured|HungUp|ConnectionBroke|CutShort|NotHttp"
     r"|HeadTooLong|NotUnpacked)\b(?:: (?P<said>[^;]+))?"
 )

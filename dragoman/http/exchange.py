@@ -7,13 +7,13 @@ cannot go that way goes by messages of ASGI as ever.
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 import msgspec
 
+from dragoman.model.patterns import late_pattern
 from dragoman.telemetry import logs
 
 logger = logging.getLogger("dragoman")
@@ -23,8 +23,8 @@ _LINES = {
     for status in HTTPStatus
 }
 _WITHOUT_BODY = (204, 304)
-_BAD_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
-_BAD_VALUE = re.compile(rb"[^\t -~\x80-\xff]")
+_BAD_NAME = late_pattern(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_BAD_VALUE = late_pattern(rb"[^\t -~\x80-\xff]")
 _FAILED = b"Internal Server Error"
 
 

@@ -10,6 +10,7 @@ import httptools
 
 from dragoman.http.connections import CountedRefusal, refusal
 from dragoman.http.request import MAX_HEADER_BYTES, MAX_HEADERS, MAX_URL_BYTES, Headers
+from dragoman.model.patterns import late_pattern
 
 BAD_SYNTAX = refusal(400, "syntax", "The request is not well-formed HTTP/1.1")
 BAD_HOST = refusal(400, "host", "Send one Host field that names the host of the target")
@@ -35,8 +36,8 @@ WATCHED = frozenset(
 )
 _TWICE = {b"host": BAD_HOST, b"content-encoding": PACKED, b"expect": BAD_EXPECT}
 _CODINGS = {b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br", b"zstd"}
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]+)(?::[0-9]{1,5})?")
-_ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
+_HOST = late_pattern(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]+)(?::[0-9]{1,5})?")
+_ABSOLUTE = late_pattern(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 # Digits of any real length; more of them are zeros.
 MAX_LENGTH_DIGITS = 19
 _UPGRADE_FIELDS = (b"upgrade", b"http2-settings", b"connection")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dragoman.http.exchange import KnownRequest
+from dragoman.model.patterns import late_pattern
 
 # How many heads one connection knows, and the bytes and fields of each: they contain credentials,
 # as the fields of the last request do, and are kept no longer than the connection.
@@ -20,7 +21,7 @@ MAX_FIELDS = 32
 MAX_ALL_HEADS = 16_384
 
 _LENGTH_DIGITS = 5
-_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,%d})\r\n" % _LENGTH_DIGITS, re.IGNORECASE)
+_LENGTH = late_pattern(rb"\r\ncontent-length: ([0-9]{1,%d})\r\n" % _LENGTH_DIGITS, re.IGNORECASE)
 
 
 class WholeRequest(NamedTuple):

@@ -127,7 +127,7 @@ class HttpProtocol(asyncio.Protocol):
         self._app = app
         self._all = connections
         self._loop = asyncio.get_running_loop()
-        self.parser = _parser(self)
+        self.parser: Any = _parser(self)
         # What the connection is, once it is made.
         self.transport: asyncio.Transport
         self.flow: Flow
@@ -497,7 +497,11 @@ class HttpProtocol(asyncio.Protocol):
         path = raw.decode("ascii")
         # None: the app decides whether it may begin.
         is_admitted = None if ticket is None else True
-        state = {"is_admitted": is_admitted, "came_at": time.monotonic(), "ticket": ticket}
+        state: dict[str, Any] = {
+            "is_admitted": is_admitted,
+            "came_at": time.monotonic(),
+            "ticket": ticket,
+        }
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": _ASGI,
@@ -848,4 +852,4 @@ def _parser(connection: HttpProtocol) -> Any:
 
 def _address(name: Any) -> tuple[str, int] | None:
     """Return one end of a connection; None: it has no address, as with a socket of Unix."""
-    return (name[0], name[1]) if isinstance(name, tuple) else None
+    return None if isinstance(name, str) or not name else (name[0], name[1])

@@ -1,8 +1,8 @@
 """Durations in a readable form. Without slow imports: every command loads this module."""
 
-import re
+from dragoman.model.patterns import late_pattern
 
-_DURATION = re.compile(
+_DURATION = late_pattern(
     r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?"
 )
 

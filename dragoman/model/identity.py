@@ -11,12 +11,14 @@ from typing import NewType
 
 import msgspec
 
+from dragoman.model.patterns import late_pattern
+
 TaskId = NewType("TaskId", str)
 ContextId = NewType("ContextId", str)
 MessageId = NewType("MessageId", str)
 
 MAX_ID_LENGTH = 256
-_OURS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+_OURS = late_pattern(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 # Later times have no RFC 3339 form.
 _YEAR_10000 = 253_402_300_800_000
 # Tells whether a peer may use a text as an id: visible ASCII, at most 256 characters.

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from dragoman.model.patterns import late_pattern
+
 MICRO = 1_000_000
 # A thousand million credits: what thousands of such amounts come to still fits 64 bits.
 LARGEST = 1_000_000_000 * MICRO
@@ -18,7 +20,7 @@ CENT = MICRO // 100
 LIMITS = ("maxBudget", "maxPrice")
 COST = "dragoman/cost"
 _DECIMALS = 6
-_TEXT = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,6}))?", re.ASCII)
+_TEXT = late_pattern(r"([0-9]{1,10})(?:\.([0-9]{1,6}))?", re.ASCII)
 
 
 def micro_credits(text: str) -> int:

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any, cast
 
 from dragoman.model.message import Metadata
+from dragoman.model.patterns import late_pattern
 
 DEADLINE = "dragoman/deadline"
 HOPS = "dragoman/hops"
 # In the metadata of a message that a gateway sends on: its caller's id for it.
 CALLERS_ID = "dragoman/messageId"
-_TIME = re.compile(
+_TIME = late_pattern(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|[+-]00:00)", re.ASCII | re.IGNORECASE
 )
 

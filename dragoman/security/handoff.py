@@ -9,8 +9,7 @@ request says: one made for another request, conversation or agent is no answer. 
 import asyncio
 import base64
 import hashlib
-import re
-import secrets
+import os
 import sys
 import time
 from datetime import datetime
@@ -20,6 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from dragoman.errors import ConfigError
+from dragoman.model.patterns import late_pattern
 from dragoman.model.requests import Handoff
 
 # Characters of a credential, and of a JWE that has one: each may take twelve bytes in JSON.
@@ -30,7 +30,7 @@ LEEWAY = 60.0
 GOOD_FOR = 300.0
 _ALG, _ENC = "ECDH-ES", "A256GCM"
 _POINT = ("kty", "crv", "x", "y")
-_OUTSIDE = re.compile(r"eyJ[A-Za-z0-9_-]*(\.[A-Za-z0-9_-]*){4}")
+_OUTSIDE = late_pattern(r"eyJ[A-Za-z0-9_-]*(\.[A-Za-z0-9_-]*){4}")
 EXTRA = "credentials need the extra: pip install 'dragoman[jwt]'"
 _CLEAR = (
     "A credential is sent as a compact JWE (ECDH-ES, A256GCM) to the key of this request. If this "
@@ -179,7 +179,7 @@ def sealed(handoff: Handoff, credential: str) -> str:
 
 def verifier() -> str:
     """Return a secret that a code is asked for with, and exchanged with."""
-    return secrets.token_urlsafe(32)
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
 def challenge(of: str) -> str:

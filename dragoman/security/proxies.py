@@ -8,7 +8,6 @@ operator named: a proxy that sets one may pass on whatever callers write into an
 import base64
 import binascii
 import ipaddress
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from urllib.parse import unquote_to_bytes
@@ -16,14 +15,17 @@ from urllib.parse import unquote_to_bytes
 from dragoman.config import refusal
 from dragoman.config.formats import read_header, read_network
 from dragoman.errors import ConfigError
+from dragoman.model.patterns import late_pattern
 from dragoman.security.authentication import MAX_CREDENTIAL_BYTES, CredentialRefused
 
 _RFC_9440 = "client-cert"
 _ENVOY = "x-forwarded-client-cert"
 # A pair of Envoy's, and the semicolon before the next one. A comma would begin another element;
 # Envoy puts the names in a caller's certificate there without quotes, so it may be the caller's.
-_PAIR = re.compile(r'([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^",;]*)(?:;(?=.)|\Z)')
-_PEM = re.compile(rb"\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*")
+_PAIR = late_pattern(r'([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^",;]*)(?:;(?=.)|\Z)')
+_PEM = late_pattern(
+    rb"\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
+)
 
 
 class Proxies:

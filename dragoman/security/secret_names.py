@@ -11,6 +11,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Any, Literal
 
+from dragoman.model.patterns import late_pattern
+
 # Where a name stands. A `member` is one of JSON, a header or a variable. In an address, a form or a
 # cookie a `parameter` may have a name that means something else in a document. `metadata` goes on
 # to an agent that needs it: there a bare `key` is a word like any other.
@@ -89,10 +91,10 @@ _PARAMETERS = frozenset({("code",), ("key",)})
 _LONGEST_RUN = max(map(len, _SECRET))
 # Longer names are not in use; what is at their ends still counts.
 _MOST = 200
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
+_WORD = late_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
 # Capitals may also be a word of their own before small letters: `SECRETkey`.
-_CAPITALS = re.compile(r"[A-Z]{2,}[a-z]")
-_WORD_OF_CAPITALS = re.compile(r"[A-Z]{2,}|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
+_CAPITALS = late_pattern(r"[A-Z]{2,}[a-z]")
+_WORD_OF_CAPITALS = late_pattern(r"[A-Z]{2,}|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
 _PLURAL = {"tokens": "token", "keys": "key"}
 
 

@@ -10,26 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
+from dragoman.model.patterns import late_pattern
 from dragoman.security.secret_names import Place, holds_secret, is_about, words
 
 HIDDEN = "<redacted>"
-
-
-class _Pattern:
-    """A regular expression that is compiled when it is first used: compiling them all would be a
-    tenth of the start of a server."""
-
-    sub: Callable[[str | Callable[[re.Match[str]], str], str], str]
-    search: Callable[..., re.Match[str] | None]
-
-    def __init__(self, text: str, flags: int = 0) -> None:
-        self._text = text
-        self._flags = flags
-
-    def __getattr__(self, name: str) -> Any:
-        compiled = re.compile(self._text, self._flags)
-        self.sub, self.search = compiled.sub, compiled.search
-        return getattr(compiled, name)
 
 
 # Members of a card whose members are named by its author: `{"apiKey": ["scope"]}`.
@@ -40,47 +24,49 @@ _DEEPEST = 64
 _DEEPEST_TEXT = 8
 _NAME = r"[A-Za-z0-9_\u0080-\U0010ffff%.\[\]-]"
 # `"name": "value"`, also as it looks inside another string, and as Python prints it.
-_MEMBER = _Pattern(
+_MEMBER = late_pattern(
     r"(?P<q>\\{0,16}[\"'])(?P<name>(?:[^\"'\\\n]|\\{1,16}u[0-9A-Fa-f]{4}){1,200})(?P=q)(?P<colon>\s{0,8}:\s{0,8})"
     r"(?:(?P<v>\\{0,16}[\"'])(?P<value>.*?)(?P<end>(?<!\\)(?P=v)|\Z)|(?P<number>-?\d[\d.eE+-]*))",
     re.DOTALL,
 )
 # The same where the value is a list or an object, and what is in one: strings, and brackets.
-_OPENED = _Pattern(
+_OPENED = late_pattern(
     r"(?P<q>\\{0,16}[\"'])(?P<name>(?:[^\"'\\\n]|\\{1,16}u[0-9A-Fa-f]{4}){1,200})(?P=q)"
     r"\s{0,8}:\s{0,8}(?=[\[{])"
 )
 _BRACKET = r"(?P<open>[\[{])|[\]}]"
 # Members that say what another one is called whose value is beside it: `{"name": …, "value": …}`.
 _LABELS, _VALUES = frozenset({"name", "key", "header"}), frozenset({"value", "values"})
-_ESCAPE = _Pattern(r"\\{1,16}u([0-9A-Fa-f]{4})")
+_ESCAPE = late_pattern(r"\\{1,16}u([0-9A-Fa-f]{4})")
 # `name=value`, in a query, a form, a cookie or a list of variables.
-_PAIR = _Pattern(
+_PAIR = late_pattern(
     rf"(?<!{_NAME})(?P<name>{_NAME}+)=(?P<value>(?!{HIDDEN})(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s&#\"']+))"
 )
 # `Name: value`, as a header is written. Only what looks made by a machine is taken for one, since
 # sentences have colons too; a path is not.
-_HEADER = _Pattern(
+_HEADER = late_pattern(
     rf"(?<!{_NAME})(?P<name>{_NAME}+):[ \t]{{0,4}}"
     r"(?P<value>(?![/.])[A-Za-z0-9._~+/=-]{8,}(?=$|[\s\"',;&)])|\"[^\"\n]{1,999}\"|'[^'\n]{1,999}')"
 )
 # The same after the word of an unknown scheme.
-_SCHEMED = _Pattern(
+_SCHEMED = late_pattern(
     r"(?i)(?P<name>\b(?:proxy-)?authorization:[ \t]{0,4}[a-z][a-z0-9-]{0,40}[ \t]{1,8})"
     r"(?=[^\s\"']{0,999}\d)[^\s\"']{6,}"
 )
 # A cookie is all of its line.
-_COOKIE = _Pattern(r"(?im)(?P<name>\b(?:set-)?cookie:[ \t]{0,4})[^\r\n]+")
-_USER = _Pattern(r"(?<=://)[^/?#\s@\"']*@")
-_SCHEME = _Pattern(r"(?i)\b(?P<scheme>bearer|basic|digest)(?P<gap>\s{1,8})[A-Za-z0-9._~+/=-]{6,}")
+_COOKIE = late_pattern(r"(?im)(?P<name>\b(?:set-)?cookie:[ \t]{0,4})[^\r\n]+")
+_USER = late_pattern(r"(?<=://)[^/?#\s@\"']*@")
+_SCHEME = late_pattern(
+    r"(?i)\b(?P<scheme>bearer|basic|digest)(?P<gap>\s{1,8})[A-Za-z0-9._~+/=-]{6,}"
+)
 # What keys of ours and of others begin with.
-_SHAPE = _Pattern(
+_SHAPE = late_pattern(
     r"\b(?:(?P<ours>whsec_|dgm_|nxk_|eyJ)[A-Za-z0-9._~+/=-]{6,}"
     r"|(?P<other>sk-|rk-|gh[pousr]_|github_pat_|xox[abprs]-|glpat-|AKIA)[A-Za-z0-9_-]{16,})"
 )
-_PEM = _Pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
+_PEM = late_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
 # One of these is in every text that has a secret; most ids and words have none.
-_MARK = _Pattern(r"[:=@ _\t\n]|eyJ|AKIA|xox|glpat-|[sr]k-")
+_MARK = late_pattern(r"[:=@ _\t\n]|eyJ|AKIA|xox|glpat-|[sr]k-")
 # Headers whose values identify no caller.
 # fmt: off
 _OPEN_HEADERS = frozenset({

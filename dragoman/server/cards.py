@@ -1,7 +1,6 @@
 """Cards as served: built from the agent, in the shape a request asks for, with validators."""
 
 import hashlib
-import re
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from dragoman.model.card import (
     AgentSkill,
 )
 from dragoman.model.message import Json
+from dragoman.model.patterns import late_pattern
 from dragoman.model.record import encode
 from dragoman.model.requests import REQUESTS_URI
 from dragoman.model.task import TRANSITIONS_URI
@@ -45,7 +45,7 @@ _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 # Clients of REST 0.3 put `/v1` after it themselves.
 _PATHS = {JSONRPC: "/a2a", HTTP_JSON: ""}
 # The path of one of several agents.
-_AGENT_PATH = re.compile(r"/((?:agents|a2a)/[^/]+)/?\Z")
+_AGENT_PATH = late_pattern(r"/((?:agents|a2a)/[^/]+)/?\Z")
 _SHAPES = {
     "1.0": cards.v1_0,
     "0.3": cards.v0_3,

@@ -13,7 +13,7 @@ from dragoman.http.routes import BY_REQUEST, Access
 from dragoman.model.identity import Caller
 from dragoman.server.endpoints.endpoints import Endpoints
 from dragoman.server.mounts import AgentMount, agent_mount
-from dragoman.server.operator_paths import OperatorPaths
+from dragoman.server.operator.paths import OperatorPaths
 from dragoman.server.push_service import PushService
 from dragoman.server.site import AppPart, Site
 from dragoman.telemetry import logs

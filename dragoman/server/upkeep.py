@@ -9,7 +9,6 @@ import time
 
 from dragoman.engine.store_clock import StoreClock
 from dragoman.errors import StoreBroken, StoreUnavailable
-from dragoman.server.operator.tasks.words import index_some
 from dragoman.server.site import Site
 from dragoman.server.store_marks import drained_processes
 from dragoman.stores.interface import Duty, Rung
@@ -161,6 +160,9 @@ class Upkeep:
             is_busy = time.process_time() - worked > _BUSY * (began - rested_at)
             try:
                 if await store.lead(Duty.INDEX_WORDS):
+                    # Loaded when it is first done: no start waits for it.
+                    from dragoman.server.operator.tasks.words import index_some
+
                     has_more = await index_some(store)
             except StoreBroken:
                 # The chore that watches the store reports it.

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from dragoman.model.controls import ALL, json_escaped
+from dragoman.model.patterns import CONTROLS, json_escaped
 from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry import tracing
 
@@ -28,7 +28,7 @@ def masked(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return a text as a single line."""
-    return ALL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _where(record: logging.LogRecord) -> dict[str, str]:

@@ -14,15 +14,19 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dragoman.model.patterns import late_pattern
+
 MAX_STATE = 512
 MAX_MEMBERS = 32
-_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_PARENT = late_pattern(
+    r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
+)
 # The common form; others take the slow path.
-_USUAL = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-(0[0-3])")
+_USUAL = late_pattern(r"00-([0-9a-f]{32})-([0-9a-f]{16})-(0[0-3])")
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 # Sampled, and random: the specification reserves the other bits.
 _KNOWN_FLAGS = 0x03
-_MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,256}")
+_MEMBER = late_pattern(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,256}")
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):

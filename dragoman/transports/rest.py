@@ -1,5 +1,6 @@
 """REST paths, queries and bodies to operations, and operations to them for peers."""
 
+import functools
 import re
 from collections.abc import Set
 from typing import Any
@@ -77,15 +78,14 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(escaped.replace(r"\{config\}", "(?P<config>[^/]+)") + r"\Z")
 
 
+# Made with the first request.
+@functools.cache
 def _routes(version: str) -> list[tuple[re.Pattern[str], OperationRow]]:
     # Actions first: `/tasks/{id}` would swallow `:cancel`, and ids may contain colons.
     return sorted(
         ((_pattern(row.path_of(version)), row) for row in ROWS),
         key=lambda route: ":" not in route[1].path,
     )
-
-
-_ROUTES, _ROUTES_0_3 = _routes("1.0"), _routes("0.3")
 
 
 def decode_path(raw: bytes) -> str:
@@ -102,13 +102,13 @@ def find(
     verb: str, path: str, *, reserved: Set[str] = RESERVED
 ) -> RestRoute | VerbNotAllowed | None:
     """Return the operation a path of 1.0 names, at the root or under a tenant."""
-    found = _match(verb, path, _ROUTES)
+    found = _match(verb, path, _routes("1.0"))
     if found is not None:
         return found
     tenant, slash, rest = path[1:].partition("/")
     if not slash or not tenant or tenant in reserved:
         return None
-    below = _match(verb, "/" + rest, _ROUTES)
+    below = _match(verb, "/" + rest, _routes("1.0"))
     if isinstance(below, RestRoute):
         return RestRoute(below.method, below.params | {"tenant": tenant.replace(_SLASH, "/")})
     return below
@@ -116,7 +116,7 @@ def find(
 
 def find_0_3(verb: str, path: str) -> RestRoute | VerbNotAllowed | None:
     """Return the operation a path of 0.3 names, by its name in 1.0."""
-    return _match(verb, path, _ROUTES_0_3)
+    return _match(verb, path, _routes("0.3"))
 
 
 def template(route: RestRoute, version: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from dragoman.cli.terminal.table import fitted
-from dragoman.model.controls import ALL
+from dragoman.model.patterns import CONTROLS
 
 # Seconds before it appears, and between two drawings.
 _AFTER = 0.5
@@ -35,7 +35,7 @@ class LiveLine:
     def show(self, text: str) -> None:
         """Say what is being done now: one line, whatever is in it."""
         with self._lock:
-            self._text = " ".join(ALL.sub(" ", text).split())
+            self._text = " ".join(CONTROLS.sub(" ", text).split())
 
     @contextmanager
     def hidden(self) -> Generator[None]:

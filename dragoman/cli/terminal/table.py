@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, cast
 
-from dragoman.model.controls import ALL
+from dragoman.model.patterns import CONTROLS
 
 # Columns of a table that no terminal limits.
 WIDTH = 120
@@ -101,7 +101,7 @@ def _text(column: Column, item: Mapping[str, Any], screen: Screen, now: datetime
     if column.kind == "age":
         return age(str(value), now) if value else ""
     text = "yes" if value is True else f"{value:g}" if type(value) is float else str(value)
-    text = " ".join(ALL.sub(_escape, text).split())
+    text = " ".join(CONTROLS.sub(_escape, text).split())
     if column.kind == "state":
         text = text.removeprefix("TASK_STATE_").lower().replace("_", "-")
         if screen.has_glyphs:
@@ -191,7 +191,7 @@ def age(instant: str, now: datetime) -> str:
     try:
         moment = datetime.fromisoformat(instant)
     except ValueError:
-        return ALL.sub(_escape, instant)
+        return CONTROLS.sub(_escape, instant)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds = (now - moment).total_seconds()

@@ -12,6 +12,7 @@ from dragoman.dialects import errors
 from dragoman.dialects.errors import RestError
 from dragoman.dialects.reading import Object
 from dragoman.errors import A2AError, InvalidParams
+from dragoman.model.patterns import late_pattern
 from dragoman.model.task import TaskState, TaskStatus
 
 
@@ -47,9 +48,9 @@ _RX_FAILURES = (
     (
         -32001,
         "Input timeout",
-        re.compile(r"Input timeout: (?:no answer|nobody answered) within ([\d.e+-]+) s\."),
+        late_pattern(r"Input timeout: (?:no answer|nobody answered) within ([\d.e+-]+) s\."),
     ),
-    (-32002, "Tool execution failed", re.compile(r"The tool \S+ has no answer: .*", re.DOTALL)),
+    (-32002, "Tool execution failed", late_pattern(r"The tool \S+ has no answer: .*", re.DOTALL)),
 )
 # What a corvid client is told, where a word of theirs is known for it.
 _CORVID_WORDS: dict[type[A2AError], str] = {

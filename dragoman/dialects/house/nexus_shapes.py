@@ -14,6 +14,7 @@ from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 from dragoman.model.message import Message, Metadata, Part, Role
+from dragoman.model.patterns import late_pattern
 from dragoman.model.record import encode
 from dragoman.model.task import TRANSITIONS_URI, Task, TaskState, TaskStatus
 
@@ -26,7 +27,7 @@ _NEAREST = {TaskState.REJECTED: "failed", TaskState.AUTH_REQUIRED: "input-requir
 _STATES = STATE_NAMES | _NEAREST
 # Types of parts whose data, if it is a text, is a file or where one is.
 _FILES = ("image", "file", "audio", "video")
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)\Z", re.DOTALL)
+_DATA_URL = late_pattern(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)\Z", re.DOTALL)
 
 
 def encode_task(task: Task) -> Object:

@@ -8,12 +8,12 @@ reader could place elsewhere. Parsing is most of what a refusal costs.
 import asyncio
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 
 from dragoman.http.limits import SOURCE_AGENT, CallerUsage, Header
+from dragoman.model.patterns import late_pattern
 
 # Seconds after which the app authenticates a limited caller again.
 MAX_AGE = 5.0
@@ -27,7 +27,7 @@ MAX_LIMITED = 1024
 # How many heads are remembered.
 MAX_HEADS = 1024
 
-_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,5})\r\n")
+_LENGTH = late_pattern(rb"\r\ncontent-length: ([0-9]{1,5})\r\n")
 _KEPT = b"\r\nconnection: keep-alive\r\n"
 
 # The address, the certificate and the head of a request.

@@ -8,7 +8,6 @@ or that all of it was written anew: for that, its last hash has to be kept somew
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import msgspec
 from msgspec import Meta
+
+from dragoman.model.patterns import late_pattern
 
 # What stands before the first line of all.
 NOTHING = "0" * 64
@@ -27,7 +28,7 @@ LARGEST_REMAINS = 1024 * 1024
 # A line whose object is the hash of the unfinished one before it.
 TORN = "audit.torn"
 
-_END = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
+_END = late_pattern(rb',"hash":"([0-9a-f]{64})"\}')
 # Blocks that were never written read as zeros, and no line has any.
 _HOLE = b"\0" * 512
 

@@ -4,8 +4,10 @@ it with, but it says which host it was sent to.
 
 import re
 
+from dragoman.model.patterns import late_pattern
+
 # Kinds of paths that agents have: those of this process, and those of a gateway.
-_HOST = re.compile(r"([a-z0-9-]{1,63})\.(agents|a2a)\.([^:]+)(?::[0-9]+)?\Z", re.ASCII)
+_HOST = late_pattern(r"([a-z0-9-]{1,63})\.(agents|a2a)\.([^:]+)(?::[0-9]+)?\Z", re.ASCII)
 
 
 def host_of(path: str, domain: str) -> str:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.cli.terminal.table import Column, Screen, age, columns_of, drawn
-from dragoman.model.controls import ALL
+from dragoman.model.patterns import CONTROLS
 from tests.cli.command import home, inside
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
@@ -57,7 +57,7 @@ def test_no_cell_gets_out_of_its_line_or_wider_than_the_terminal(words: str, wid
     lines = drawn([item(words), item("x")], COLUMNS, Screen(width), NOW).split("\n")
     assert len(lines) == 4 and lines[-1] == ""
     for line in lines:
-        assert not ALL.search(line) and columns_of(line) <= width
+        assert not CONTROLS.search(line) and columns_of(line) <= width
 
 
 def test_ids_are_never_cut_and_texts_give_way() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from dragoman.server.operator.addresses import API
 from dragoman.server.operator.api import TABLE, described
-from dragoman.server.operator.table import PREFIX
 from tests.http.test_access_control import ALICE, BOSS
 from tests.server.operator.operator_site import OperatorSite, operator_site
 from tests.server.operator.test_system import given_up
@@ -40,13 +40,13 @@ async def test_every_answer_fits_its_schema(row: Any, tmp_path: Any) -> None:
         await given_up(site, 1)
         await site.made("x", ALICE, "order")
         await site.made("x", ALICE, "fail")
-        path = row.path.removeprefix(PREFIX).replace("{id}", await thing(site, row))
+        path = row.path.removeprefix(API).replace("{id}", await thing(site, row))
         for token in (BOSS, ALICE):
             answer = await site.ask(path, token)
             if answer.status_code != 403:
                 check(row, answer.status_code, answer.json())
         if "{id}" in row.path:
-            missing = await site.ask(row.path.removeprefix(PREFIX).replace("{id}", "none"))
+            missing = await site.ask(row.path.removeprefix(API).replace("{id}", "none"))
             assert missing.status_code == 404
             check(row, 404, missing.json())
         if row.query is not None and "limit" in row.query.__struct_fields__:
@@ -68,5 +68,5 @@ def test_every_endpoint_is_described_with_a_name_and_a_sentence() -> None:
 
 def test_the_page_of_the_api_has_every_endpoint_and_no_other() -> None:
     told = set(re.findall(r"`(GET|POST|DELETE|PATCH|PUT) (/[^`?\s]*)", PAGE.read_text()))
-    told = {(verb, path.removeprefix(PREFIX)) for verb, path in told}
-    assert told == {(row.verb, row.path.removeprefix(PREFIX)) for row in TABLE.endpoints}
+    told = {(verb, path.removeprefix(API)) for verb, path in told}
+    assert told == {(row.verb, row.path.removeprefix(API)) for row in TABLE.endpoints}

@@ -66,7 +66,7 @@ class OperatorPaths:
 
         assert shapes, "loaded"
         yield
-        from dragoman.server.admin import Admin
+        from dragoman.server.operator.admin import Admin
 
         self._admin = Admin(self._site).answers
         yield
