@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dragoman.cli.failures import Failure, usage
-from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation, is_open, is_terminal
 from dragoman.cli.options import BY_NAME
 from dragoman.cli.output import one_line
@@ -103,6 +102,8 @@ def _is_confirmed(run: Invocation) -> bool:
 
 
 def _refusal(run: Invocation, warning: str, path: str) -> Failure:
+    from dragoman.cli.hints import again
+
     return usage(
         f"{warning}: nothing was sent. If you mean it, name the file (--config) or the address",
         again(run, "--config", path),

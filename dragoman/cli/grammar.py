@@ -14,7 +14,6 @@ import click
 
 from dragoman.cli import option_scope
 from dragoman.cli.failures import meant, usage
-from dragoman.cli.help import write_help
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
 from dragoman.cli.options import BY_NAME, FORMATS, ROWS, OptionRow
@@ -146,6 +145,8 @@ class _Grammar(click.Command):
             given_options(ctx), run.environment, run.folder, defaults=self.defaults, tolerant=True
         )
         is_full = is_help_full(ctx)
+        from dragoman.cli.help import write_help
+
         write_help(self, ctx, formatter, settings, self.sections(ctx), is_full=is_full)
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[tuple[str, str]]]:

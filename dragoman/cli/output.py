@@ -57,7 +57,7 @@ class Output:
 
     def __init__(self, settings: CommandSettings, redactor: Redactor) -> None:
         self.is_json = settings.is_json
-        self.is_table = settings.is_table
+        self._settings = settings
         self.is_stream = settings.stream
         self.is_verbose = settings.verbose
         self.is_debug = settings.debug
@@ -173,6 +173,11 @@ class Output:
                 live, self._live = self._live, None
                 with live.hidden():
                     pass
+
+    @property
+    def is_table(self) -> bool:
+        """Whether lists are tables."""
+        return self._settings.is_table
 
     @property
     def is_live(self) -> bool:

@@ -19,10 +19,11 @@ from dragoman.cli.grammar import given_options
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
 from dragoman.cli.sources import settle
-from dragoman.cli.terminal.table import Column
 from dragoman.model.duration import duration
 
 if TYPE_CHECKING:
+    from dragoman.cli.terminal.table import Column
+
     # Heavy: loaded when a command runs.
     from dragoman.config import Settings
 
@@ -231,7 +232,7 @@ def show_page(
     next_page: str,
     record: Callable[[dict[str, Any]], None] | None = None,
     *,
-    columns: Sequence[Column] = (),
+    columns: "Sequence[Column]" = (),
     empty: str = "",
 ) -> None:
     """Write a page of a list: one document, a line for each, a table, or a record for each, which
@@ -253,7 +254,7 @@ def show_table(
     run: Invocation,
     items: Sequence[Mapping[str, Any]],
     next_page: str,
-    columns: Sequence[Column],
+    columns: "Sequence[Column]",
     empty: str = "",
 ) -> None:
     """Write a page of a list as a table; on stderr how to see the next, or that there is none."""

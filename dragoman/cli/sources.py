@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from dragoman.cli.failures import CARD_NOT_FOUND, Failure, usage
 from dragoman.cli.options import BY_NAME, PREFIX, ROWS, OptionRow
-from dragoman.cli.terminal.table import is_terminal_out
 from dragoman.security.secret_names import is_secret
 
 Kind = Literal["flag", "env", "file", "default"]
@@ -55,7 +54,7 @@ class SettingsFile(NamedTuple):
     values: Mapping[str, str]
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class CommandSettings:
     """The global options as they hold for this run; the fields are the rows of the table."""
 
@@ -106,6 +105,8 @@ class CommandSettings:
     def is_table(self) -> bool:
         """Tell whether lists are tables, given that stdout is or is not a terminal: a person who
         chose nothing gets one."""
+        from dragoman.cli.terminal.table import is_terminal_out
+
         return self.output == "table" or (not self.is_set("output") and is_terminal_out())
 
     def is_given(self, name: str) -> bool:

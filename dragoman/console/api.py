@@ -8,16 +8,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from dragoman.http.grpc.exchange import RpcExchange, RpcOutcome
 from dragoman.http.grpc.front import RpcOrigin
 from dragoman.http.request import Headers, HttpRequest
 from dragoman.server.site import Asgi
 from dragoman.transports.sse import ServerSentEvent, SseReader
+
+if TYPE_CHECKING:
+    # Loaded with the first rpc.
+    from dragoman.http.grpc.exchange import RpcOutcome
 
 logger = logging.getLogger("dragoman")
 
@@ -141,10 +144,12 @@ class VisitorApi:
         self._is_counted = self._is_counted or answer.status == 200
         return answer
 
-    async def rpc(self, path: str, message: bytes, version: str) -> RpcOutcome:
+    async def rpc(self, path: str, message: bytes, version: str) -> "RpcOutcome":
         """Return the answer of an rpc, as a caller by gRPC has it; it streams nothing."""
         scope = self._scope_of("POST", path, {}, [(b"a2a-version", version.encode())], b"")
         origin = RpcOrigin(scope["client"], scope["server"], scope["scheme"], None)
+        from dragoman.http.grpc.exchange import RpcExchange
+
         exchange = RpcExchange(message, _NoWire())
         asked = exchange.scope(path, scope["headers"], origin)
         # What is known of the visitor's connection comes last.

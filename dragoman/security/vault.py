@@ -9,7 +9,6 @@ import base64
 import hashlib
 import hmac
 import os
-import secrets
 import shlex
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ def key_id(key: bytes) -> bytes:
 
 def new_key() -> bytes:
     """Return a key."""
-    return secrets.token_bytes(SEALING_KEY_BYTES)
+    return os.urandom(SEALING_KEY_BYTES)
 
 
 class Vault:
@@ -224,7 +223,7 @@ def read_key_file(path: Path) -> list[bytes]:
 def make_key_file(path: Path) -> None:
     """Make a file with a key, unless another process made one at the same moment."""
     with _writing(path):
-        draft = private_files.write_draft(path, f".{secrets.token_hex(4)}.new", _lines([new_key()]))
+        draft = private_files.write_draft(path, f".{os.urandom(4).hex()}.new", _lines([new_key()]))
         try:
             # Unlike a rename, a link never replaces a file that is there.
             os.link(draft, path)

@@ -7,7 +7,7 @@ MCP and the parity layers are others. Parts meet in the `Site` and do not know e
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dragoman.authoring.agent import Agent
 from dragoman.authoring.loading import load_hooks
@@ -22,7 +22,6 @@ from dragoman.http.open_streams import OpenStreams
 from dragoman.http.rates import quota_of
 from dragoman.http.request import Scope
 from dragoman.http.routes import Routes
-from dragoman.http.sharing.shared_rates import SharedRates
 from dragoman.model.identity import Caller
 from dragoman.model.identity import Scope as TaskScope
 from dragoman.model.task import Task
@@ -36,9 +35,14 @@ from dragoman.server.push_service import PushService
 from dragoman.service import Service
 from dragoman.shares import Shares
 from dragoman.stores.interface import Store
+from dragoman.stores.interface.limits import SharedLimits
 from dragoman.stores.opening import store_of
 from dragoman.telemetry import figures
 from dragoman.transports import sse
+
+if TYPE_CHECKING:
+    # Loaded where replicas share one store.
+    from dragoman.http.sharing.shared_rates import SharedRates
 
 Asgi = Callable[[Scope, sse.Receive, sse.Send], Awaitable[None]]
 
@@ -104,7 +108,7 @@ class Site:
         # What all agents of this process share among their callers.
         limits, service = self.store.limits, " ".join(sorted(agent.name for agent in agents))
         # None: each process counts for itself.
-        self.rates = None if limits is None else SharedRates(limits, service)
+        self.rates = _shared_rates(limits, service)
         self.shares = Shares(
             quota_of(settings, rates=self.rates),
             most_stored=settings.engine.max_stored_bytes,
@@ -249,3 +253,11 @@ def _store(settings: Settings) -> Store:
         )
         raise refusal("synchronous", settings.stores.synchronous, reason)
     return store_of(settings, vault_of)
+
+
+def _shared_rates(limits: SharedLimits | None, service: str) -> "SharedRates | None":
+    if limits is None:
+        return None
+    from dragoman.http.sharing.shared_rates import SharedRates
+
+    return SharedRates(limits, service)

@@ -10,7 +10,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from dragoman.agents.adapters import classes, functions
 from dragoman.authoring.agent import Agent
 from dragoman.errors import ConfigError
 
@@ -76,6 +75,9 @@ def adapt(found: Any, name: str) -> Agent:
     """Return any object as an agent; raises `ConfigError` that lists what can be served."""
     if isinstance(found, Agent):
         return found
+    # Loaded where something else is served.
+    from dragoman.agents.adapters import classes, functions
+
     if isinstance(found, type):
         found = classes.instance_of(found, name)
     framework = framework_of(found)

@@ -24,7 +24,7 @@ from dragoman.engine.running.worker import Plan
 from dragoman.errors import NoAgentAvailable, TaskFailed
 from dragoman.http.documents import document
 from dragoman.http.request import HttpRequest
-from dragoman.http.routes import Access
+from dragoman.http.routes import BY_REQUEST, Access
 from dragoman.model.identity import ANONYMOUS, Caller, ContextId
 from dragoman.model.operations import SendMessage
 from dragoman.server.app import App
@@ -208,7 +208,8 @@ class _SessionPart(AppPart):
         corvid = CorvidEndpoints(
             settings, endpoints.responder, screen=self._screen, prepare=self._agent.in_session
         )
-        corvid.add_to(site.routes, endpoints.answer_rest)
+        for path, answer in corvid.answers(endpoints.answer_rest).items():
+            site.routes.add(path, answer, Access.CALLER, BY_REQUEST)
         site.routes.add(f"{_AGENTS_PATH}*", self._card, Access.PUBLIC)
 
     async def _card(self, request: HttpRequest) -> None:

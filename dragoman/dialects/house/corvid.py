@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET
 
-from dragoman.dialects import reading
+from dragoman.dialects import house_paths, reading
 from dragoman.dialects.house.nexus_shapes import answered
 from dragoman.dialects.reading import Object, Value
 from dragoman.dialects.v0_3 import V0
@@ -24,8 +24,8 @@ from dragoman.model.record import TaskReading, encode
 from dragoman.model.task import OVERDUE, TRANSITIONS_URI, Task, TaskState, TaskStatus
 from dragoman.service import Reply, TaskReply
 
-SEND_PATH = "/a2a/tasks/send"
-TASK_PATH = "/a2a/tasks/"
+SEND_PATH = house_paths.CORVID_SEND
+TASK_PATH = house_paths.CORVID_TASK
 # In the metadata of a request: how long its task may take, how often it was passed on, and by whom.
 TIMEOUT, DEPTH, SOURCE = "timeoutMs", "depth", "sourceAgent"
 # Milliseconds a task has, unless its sender says otherwise.

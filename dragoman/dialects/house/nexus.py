@@ -7,7 +7,7 @@ that.
 
 from typing import cast
 
-from dragoman.dialects import reading
+from dragoman.dialects import house_paths, reading
 from dragoman.dialects.dialect import EncodedRequest
 from dragoman.dialects.house import errors
 from dragoman.dialects.house.nexus_shapes import (
@@ -37,7 +37,7 @@ from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Reply, TaskReply
 
 # The front door of a gateway.
-PATH = "/api/v1/a2a"
+PATH = house_paths.NEXUS
 
 
 class Nexus(V0):

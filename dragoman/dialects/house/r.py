@@ -7,7 +7,7 @@ metadata of its message: peers of other dialects see these.
 
 from typing import Literal, cast
 
-from dragoman.dialects import reading, v0_3_shapes
+from dragoman.dialects import house_paths, reading, v0_3_shapes
 from dragoman.dialects.dialect import Headers, trimmed
 from dragoman.dialects.errors import RestError, Table
 from dragoman.dialects.house import errors
@@ -25,7 +25,7 @@ from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Reply, Service, TaskReply
 
 # Where its callers call.
-PATH = "/api/a2a"
+PATH = house_paths.R
 # The kind of a part, in its metadata.
 KIND = "rx:kind"
 _TOOLS = {"tool-result": TOOL_RESULT, "tool-use": "application/vnd.a2a.tool-use+json"}

@@ -2,7 +2,7 @@
 that name their task only by a reference, streams that begin with a status, events with a trace."""
 
 import contextlib
-import secrets
+import os
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
@@ -130,8 +130,8 @@ def _trace(headers: Sequence[tuple[bytes, bytes]]) -> Metadata:
     here = tracing.current() if tracing.on else None
     if here is None:
         came = tracing.arrived(headers)
-        trace_id = came.trace_id if came is not None else secrets.token_hex(16)
-        here = tracing.Trace(trace_id, secrets.token_hex(8))
+        trace_id = came.trace_id if came is not None else os.urandom(16).hex()
+        here = tracing.Trace(trace_id, os.urandom(8).hex())
     return tracing.event_metadata(here)
 
 

@@ -15,7 +15,7 @@ from dragoman.http.documents import PRIVATE, document
 from dragoman.http.limits import SOURCE_AGENT
 from dragoman.http.rates import Buckets
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
-from dragoman.http.routes import BY_REQUEST, Access, Answer, Routes
+from dragoman.http.routes import Answer
 from dragoman.model import operations as ops
 from dragoman.server.endpoints.responder import Responder
 from dragoman.transports import rest
@@ -49,8 +49,9 @@ class CorvidEndpoints:
         rate = read_rate(settings.dialects.corvid_rate)
         self._rates = None if rate is None else Buckets(rate)
 
-    def add_to(self, routes: Routes, elsewhere: Answer) -> None:
-        """Serve both; `elsewhere` answers callers of 1.0, whose paths these are not."""
+    def answers(self, elsewhere: Answer) -> dict[str, Answer]:
+        """Return what answers each path; `elsewhere` answers callers of 1.0, whose paths these are
+        not."""
 
         async def send(request: HttpRequest) -> None:
             await (elsewhere if _is_newer(request) else self.send)(request)
@@ -58,8 +59,7 @@ class CorvidEndpoints:
         async def get(request: HttpRequest) -> None:
             await (elsewhere if _is_newer(request) else self.get)(request)
 
-        routes.add(corvid.SEND_PATH, send, Access.CALLER, BY_REQUEST)
-        routes.add(corvid.TASK_PATH + "*", get, Access.CALLER, BY_REQUEST)
+        return {corvid.SEND_PATH: send, corvid.TASK_PATH + "*": get}
 
     async def send(self, request: HttpRequest) -> None:
         """Begin a task and answer with it at once."""

@@ -3,14 +3,13 @@ alone, or by what only they send to a path of all. A call of 1.0 is not looked a
 that is plainly official only once."""
 
 from dragoman.config import Settings
-from dragoman.dialects import house, negotiate
+from dragoman.dialects import house
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.house import nexus, r, selectools
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
 from dragoman.http.request import HttpRequest
-from dragoman.http.routes import BY_REQUEST, Access, Answer, Routes
-from dragoman.model.card import JSONRPC
+from dragoman.http.routes import Answer
 from dragoman.server.endpoints.corvid_endpoints import CorvidEndpoints
 from dragoman.server.endpoints.jsonrpc_endpoint import JsonRpcEndpoint
 from dragoman.server.endpoints.responder import Choose, Responder
@@ -22,8 +21,9 @@ _SENDS = ("SendMessage", "SendStreamingMessage")
 class Houses:
     """The house dialects that are served."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, responder: Responder, elsewhere: Answer) -> None:
+        """`elsewhere` answers what a later version of the protocol sends to a path of a house."""
+        self._official = responder.official
         self._served = settings.houses()
         self._at_nexus = nexus.NEXUS if settings.dialects.nexus_sync else nexus.NEXUS_DOOR
         self._over_rest = r.RX_REST_WRAPPED if settings.dialects.rx_rest_wrap else r.RX_REST
@@ -34,47 +34,31 @@ class Houses:
             for plain in (V0_3, V0_3_OBJECTS)
             for has_id in (True, False)
         }
-
-    def add_to(self, routes: Routes, responder: Responder, elsewhere: Answer) -> None:
-        """Serve the paths that are of one house alone; `elsewhere` answers what a later version
-        of the protocol sends there."""
-        if JSONRPC in self._settings.bindings():
-            if "nexus" in self._served:
-                at_nexus = JsonRpcEndpoint(responder, self._choose_at_nexus, self._at_nexus)
-                routes.add(nexus.PATH, at_nexus.answer, Access.CALLER, BY_REQUEST)
-            if "r" in self._served:
-                choose = _choose_at_r(responder.official)
-                at_r = JsonRpcEndpoint(responder, choose, r.RX, denies_in_body=True)
-                routes.add(r.PATH, at_r.answer, Access.CALLER, BY_REQUEST)
-        if "corvid" in self._served:
-            CorvidEndpoints(self._settings, responder).add_to(routes, elsewhere)
+        at_nexus = JsonRpcEndpoint(responder, self._choose_at_nexus, self._at_nexus)
+        choose = _choose_at_r(responder.official)
+        at_r = JsonRpcEndpoint(responder, choose, r.RX, denies_in_body=True)
+        # What answers the paths that are of one house alone.
+        self.answers: dict[str, Answer] = {
+            nexus.PATH: at_nexus.answer,
+            r.PATH: at_r.answer,
+            **CorvidEndpoints(settings, responder).answers(elsewhere),
+        }
 
     def _choose_at_nexus(
         self, request: HttpRequest, envelope: jsonrpc.Envelope, first: str
     ) -> Dialect:
         return self._at_nexus
 
-    def on_shared_paths(self, official: Choose) -> Choose:
-        """Return how the dialect is chosen at the paths of all dialects."""
-
-        def choose(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
-            header, query = request.version
-            method = envelope.method
-            is_versioned = bool(header or query)
-            is_old = "/" in method
-            if is_versioned:
-                is_old = negotiate.error_version(header, query, method) != "1.0"
-            if not is_old:
-                return official(request, envelope, first)
-            found = self._by_request(request, envelope, is_versioned=is_versioned)
-            if found is not None:
-                return found
-            dialect = official(request, envelope, first)
-            if method == "tasks/get" and not is_versioned:
-                return self._unversioned.get((dialect, envelope.id is not None), dialect)
-            return dialect
-
-        return choose
+    def choose(self, request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
+        """Return the dialect of a request of 0.x to a path of all dialects."""
+        is_versioned = any(request.version)
+        found = self._by_request(request, envelope, is_versioned=is_versioned)
+        if found is not None:
+            return found
+        dialect = self._official(request, envelope, first)
+        if envelope.method == "tasks/get" and not is_versioned:
+            return self._unversioned.get((dialect, envelope.id is not None), dialect)
+        return dialect
 
     def _by_request(
         self, request: HttpRequest, envelope: jsonrpc.Envelope, *, is_versioned: bool

@@ -4,14 +4,17 @@ import asyncio
 import importlib
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from dragoman.config import Settings
 from dragoman.errors import ConfigError
 from dragoman.http.admission import Admission
-from dragoman.http.grpc.exchange import App as Asgi
 from dragoman.http.grpc.front import GrpcFront, RpcServer
 from dragoman.model.card import GRPC
 from dragoman.server.app import App
+
+if TYPE_CHECKING:
+    from dragoman.http.grpc.exchange import App as Asgi
 
 # What the extra brings.
 _PACKAGES = ("grpc", "hpack", "google.protobuf", "grpc_health", "grpc_reflection")
@@ -52,7 +55,7 @@ def grpc_of(app: App) -> GrpcFront | None:
 
 
 async def load_server(
-    app: Asgi,
+    app: "Asgi",
     settings: Settings,
     admission: Admission | None,
     is_ready: Callable[[], Awaitable[bool]],

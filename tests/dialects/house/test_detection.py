@@ -10,7 +10,6 @@ from dragoman.dialects import house
 from dragoman.dialects.house import NEXUS, nexus, r, selectools, v0_1
 from dragoman.errors import ConfigError
 from dragoman.server.app import App
-from dragoman.server.endpoints.houses import Houses
 from tests.dialects.house.housemates import nexus_message
 
 SEND, STREAM, GET = "message/send", "message/stream", "tasks/get"
@@ -71,8 +70,9 @@ def test_a_house_is_known_by_what_only_it_would_say(
 def test_a_house_that_is_left_out_has_no_path() -> None:
     """N-3, R-1: `dialects` names those that are served."""
 
+    agent = Agent("A", "It answers.")
+
     def paths(**settings: str) -> list[str]:
-        agent = Agent("A", "It answers.")
         app = App(agent, settings=load_settings({}, store="memory:", **settings))
         own = ("/api/v1/a2a", "/api/a2a", "/a2a/tasks/send")
         return [path for path in own if path in app.site.routes.paths()]
@@ -82,7 +82,7 @@ def test_a_house_that_is_left_out_has_no_path() -> None:
     assert paths(dialects="nexus", transport="rest") == []
     assert paths(dialects="none") == []
     with pytest.raises(ConfigError, match="did you mean nexus"):
-        Houses(Settings(dialects=DialectSettings(houses=["nexsu"])))
+        App(agent, settings=Settings(dialects=DialectSettings(houses=["nexsu"])))
 
 
 def test_a_card_shows_whose_agent_it_is() -> None:
