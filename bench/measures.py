@@ -345,27 +345,30 @@ class Bench:
 
     async def cold(self) -> None:
         """From nothing to the first answer: import, start, memory."""
-        self.figures["cold"] = {}
-        for server in await self.fresh("cold"):
-            imports: list[float] = []
-            starts: list[float] = []
-            costs: list[float] = []
-            sizes: list[int] = []
+        servers = await self.fresh("cold")
+        imports, starts, costs, sizes = (
+            {server.name: list[float]() for server in servers} for _ in range(4)
+        )
+        for server in servers:
             # Not counted: it may be the first that finds no bytecode.
             async with running(server):
                 pass
-            for _ in range(self.plan.cold_starts):
-                imports.append(await asyncio.to_thread(import_seconds, server))
+        for n in range(self.plan.cold_starts):
+            for server in servers[n % len(servers) :] + servers[: n % len(servers)]:
+                imports[server.name].append(await asyncio.to_thread(import_seconds, server))
                 async with running(server):
-                    starts.append(server.ready_after)
-                    costs.append(server.cpu())
-                    sizes.append(server.rss())
-            self.figures["cold"][server.name] = {
-                "import_s": median(imports),
-                "ready_s": median(starts),
-                "ready_cpu_s": median(costs),
-                "rss_mb": median(sizes) / 1024,
+                    starts[server.name].append(server.ready_after)
+                    costs[server.name].append(server.cpu())
+                    sizes[server.name].append(server.rss() / 1024)
+        self.figures["cold"] = {
+            server.name: {
+                "import_s": median(imports[server.name]),
+                "ready_s": median(starts[server.name]),
+                "ready_cpu_s": median(costs[server.name]),
+                "rss_mb": median(sizes[server.name]),
             }
+            for server in servers
+        }
 
     async def fresh(self, operation: str) -> list[Server]:
         """A new server of every kind that is not the same program twice."""

@@ -101,7 +101,7 @@ def table(figures: Figures, notes: list[str]) -> str:
     for operation, label, key, shape in (
         ("idle", "idle subscriber, KB", "kb_each", ".1f"),
         ("cold", "import, s", "import_s", ".2f"),
-        ("cold", "start to first answer, s", "ready_s", ".2f"),
+        ("cold", "start to first answer, s", "ready_s", ".3f"),
         ("cold", "and its processor time, s", "ready_cpu_s", ".2f"),
         ("cold", "memory after start, MB", "rss_mb", ".0f"),
         ("stall", "stalled reader, MB grown", "grown_mb", ".1f"),

@@ -120,6 +120,8 @@ def fields_of(group: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
 def _checked(field: FieldInfo, given: Any) -> Any:
     """Return a value as its group has it."""
     name = variable_name(field)
+    kind: Any
+    meta: Meta
     kind, meta = get_args(field.type)
     try:
         value = msgspec.convert(given, field.type)

@@ -95,11 +95,17 @@ async def test_a_certificate_that_was_shown_is_in_every_request_of_its_connectio
         assert found == [issued.der if shows else None] * 2
 
 
-def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
+def test_tls_is_not_older_than_1_2_and_hides_what_is_said(tmp_path: Path) -> None:
     cert, key = Authority("localhost", LOOPBACK).save_files(tmp_path, "cert")
     context = tls_context(load_settings({}, tls_cert=str(cert), tls_key=str(key)))
     assert context is not None
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+    # Neither without encryption nor without a certificate.
+    weak = [
+        one["name"] for one in context.get_ciphers() if one["name"].startswith(("AECDH", "ADH"))
+    ]
+    weak += [one["name"] for one in context.get_ciphers() if "NULL" in one["name"]]
+    assert weak == []
 
 
 def stop(place: Place) -> None:

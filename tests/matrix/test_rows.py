@@ -19,8 +19,8 @@ from dragoman.gateway.front import PREFIX
 from dragoman.http.routes import Access, Routes
 from dragoman.mcp.agent_tools import AgentTools
 from dragoman.mcp.gateway_tools import GatewayTools
-from dragoman.server import admin
 from dragoman.server.endpoint_paths import FoundEndpoint
+from dragoman.server.operator import admin
 from dragoman.server.operator.api import TABLE as CONSOLE_TABLE
 from dragoman.server.operator.table import PREFIX as CONSOLE_PREFIX
 from dragoman.transports import rest

@@ -198,34 +198,23 @@ def _task_of(event: "Shown") -> str:
 
 @asynccontextmanager
 async def _serving(app: Receiver, host: str, port: int) -> AsyncGenerator[str]:
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        """Signals are those of the command."""
-
-        def capture_signals(self) -> Any:
-            return contextlib.nullcontext()
+    from dragoman.config import Settings
+    from dragoman.http.connections import Connections
+    from dragoman.http.protocol import protocol
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        server = Server(
-            uvicorn.Config(
-                app,
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        running = asyncio.create_task(server.serve([listener]))
+        connections = Connections(Settings())
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(protocol(app, connections), sock=listener)
         shown = f"[{host}]" if ":" in host else host
         try:
             yield f"http://{shown}:{listener.getsockname()[1]}/"
         finally:
-            server.should_exit = True
-            await running
+            server.close()
+            await connections.close(1)
     finally:
         listener.close()

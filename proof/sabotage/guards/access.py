@@ -23,8 +23,8 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO
 from dragoman.model.order import Order
 from dragoman.model.task import TaskState
-from dragoman.server import admin
 from dragoman.server.app import App
+from dragoman.server.operator import admin
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.ledger.accounting import SQLiteAccounting
 from proof.access import tenancy_agent
