@@ -4,7 +4,6 @@ The environment names, the keys of configuration files, the help texts and `conf
 from this table. A value is text wherever it comes from, and is read in one way.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -74,6 +73,8 @@ def version(value: str) -> str:
 
 def json_object(value: str) -> dict[str, Any]:
     """Read a JSON object."""
+    import json
+
     try:
         found = json.loads(value)
     except ValueError:

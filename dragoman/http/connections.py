@@ -5,11 +5,12 @@ One timer looks at all of them once a second; a good request arms none of its ow
 """
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from dragoman.config import Settings
 from dragoman.http.admission import Admission
@@ -44,7 +45,7 @@ def refusal(status: int, reason: str, detail: str, *, closes: bool = True) -> Co
     """Return a refusal with its whole answer, made once."""
     title = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    content = json.dumps(body, separators=(",", ":")).encode()
+    content = msgspec.json.encode(body)
     later = b"retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else b""
     head = (
         b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\n"

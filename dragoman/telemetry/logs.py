@@ -4,7 +4,6 @@ Quoted text cannot end a line, colour it or imitate another line, and what looks
 is removed.
 """
 
-import json
 import logging
 import sys
 import time
@@ -109,6 +108,8 @@ class JsonFormat(logging.Formatter):
             return json_escaped(msgspec.json.encode(fields).decode())
         except UnicodeEncodeError:
             # A lone surrogate, such as in the name of a file.
+            import json
+
             return json.dumps(msgspec.to_builtins(fields), separators=(",", ":"))
 
 

@@ -12,6 +12,7 @@ from harness.waiting import within
 from dragoman import Agent, App, Settings
 from dragoman.config import EngineSettings
 from dragoman.server import upkeep
+from dragoman.server.operator.tasks import words
 from dragoman.stores.memory import MemoryStore
 from dragoman.stores.sqlite import SQLiteStore
 
@@ -87,7 +88,7 @@ async def test_words_are_indexed_more_slowly_beside_other_work(
         return True
 
     monkeypatch.setattr(upkeep, "INDEX_EVERY", 0.01)
-    monkeypatch.setattr(upkeep, "index_some", index_some)
+    monkeypatch.setattr(words, "index_some", index_some)
     assert upkeep.index_pause(1.0, is_busy=True) > 4 * upkeep.index_pause(1.0, is_busy=False)
     monkeypatch.setattr(upkeep, "index_pause", pause)
     # A processor that all of the time was for other work, or none of it.

@@ -2,6 +2,7 @@
 told to stop while it starts."""
 
 import asyncio
+import contextlib
 import errno
 import signal
 import socket
@@ -100,6 +101,23 @@ async def test_a_server_that_ends_refuses_connections_while_it_answers_what_is_u
             answer = await within(waiting)
         assert answer.status_code == 200 and answer.headers["connection"] == "close"
         assert await asyncio.to_thread(child.process.wait, WAIT) == 0
+
+
+async def test_a_second_ctrl_c_does_not_wait_for_what_is_under_way(tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    options = ("--listen", "127.0.0.1:0", "--store", "tasks.db", "--drain", "1h")
+    with running("serve", "held.py", *options, cwd=tmp_path) as child:
+        child.ready()
+        async with httpx.AsyncClient(base_url=child.url, timeout=WAIT, trust_env=False) as http:
+            body = {"message": message("hello")}
+            waiting = asyncio.create_task(http.post("/message:send", json=body))
+            await eventually((tmp_path / "begun").exists)
+            child.signal(signal.SIGINT)
+            await eventually(partial(is_refused, child.port))
+            child.signal(signal.SIGINT)
+            assert await asyncio.to_thread(child.process.wait, WAIT) == 130
+            with contextlib.suppress(httpx.HTTPError):
+                await within(waiting)
 
 
 def is_refused(port: int) -> bool:
