@@ -37,8 +37,9 @@ run.Ready = ready
 from dragoman.cli.main import main
 main(["serve", "agent.py", "--listen", "127.0.0.1:0", "--store", "tasks.db"])
 """
-# The `dragoman` modules that a plain `serve` loads. Raise it only for what every start needs.
-MOST = 256
+# More `dragoman` modules than a plain `serve` loads. Files are divided now and then: raise it for
+# that, and not for what most starts do not need.
+MOST = 280
 # What a start does not need: other servers and clients, what dials out, what answers operators,
 # protobuf, the cipher of the store, and parts of the standard library with much below them.
 NOT_BEFORE = (
@@ -88,7 +89,7 @@ def ours(loaded: list[str]) -> list[str]:
     return [name for name in loaded if name.partition(".")[0] == "dragoman"]
 
 
-def test_a_start_loads_no_more_of_our_modules_than_it_did(loaded: list[str]) -> None:
+def test_a_start_loads_few_of_our_modules(loaded: list[str]) -> None:
     assert len(ours(loaded)) <= MOST, "\n".join(ours(loaded))
 
 
