@@ -1,4 +1,4 @@
-"""An agent inside a larger web app, here one of Starlette's (`pip install starlette`).
+"""An agent inside a larger web app, here one of Starlette's (`pip install starlette uvicorn`).
 
     uvicorn --app-dir examples mounted:app
     curl localhost:8000/agent/.well-known/agent-card.json

@@ -7,6 +7,8 @@
       '{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "Oslo"}]},
         "configuration": {"taskPushNotificationConfig": {"url": "http://127.0.0.1:8900/hook"}}}'
 
+Any server of ASGI will do (`pip install uvicorn`).
+
 It answers before it works on a post: the sender waits for the answer, not for the work.
 """
 

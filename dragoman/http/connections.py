@@ -5,7 +5,6 @@ One timer looks at all of them once a second; a good request arms none of its ow
 """
 
 import asyncio
-import logging
 from collections import Counter
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
@@ -19,8 +18,6 @@ from dragoman.http.grpc.front import GrpcFront
 from dragoman.http.known_heads import HeadTotal
 from dragoman.http.refusals.delayed import DelayedRefusals
 from dragoman.http.refusals.limited_callers import LimitedCallers
-
-logger = logging.getLogger("dragoman")
 
 _SWEEP_SECONDS = 1.0
 # How many are expired at once, and the seconds between them and the next.
@@ -166,9 +163,9 @@ class Connections:
         else:
             del self._by_address[connection.address]
 
-    async def close(self, within: float) -> None:
+    async def close(self, within: float) -> int:
         """Have every connection end with what it was asked, and wait for that, but not longer than
-        some seconds: then what still answers is cancelled."""
+        some seconds: then what still answers is cancelled. Return how many requests were."""
         self.is_stopping = True
         for one in list(self._open):
             one.shutdown()
@@ -179,10 +176,9 @@ class Connections:
             # Also when there is none: one may just have been accepted.
             await asyncio.sleep(_LOOK_SECONDS)
             is_open = bool(self._open or self.tasks)
-        if self.tasks:
-            logger.error("requests that were not answered in time: %d", len(self.tasks))
-            for task in self.tasks:
-                task.cancel()
+        for task in self.tasks:
+            task.cancel()
+        return len(self.tasks)
 
     def count(self, reason: str) -> None:
         """Remember that something was refused."""

@@ -17,7 +17,7 @@ from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry import tracing
 
 # Libraries whose lines below warnings are not wanted: they log whole requests.
-_NOISY = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
+_NOISY = ("asyncio", "urllib3", "opentelemetry")
 
 
 def masked(text: str) -> str:

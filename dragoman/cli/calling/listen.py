@@ -198,23 +198,15 @@ def _task_of(event: "Shown") -> str:
 
 @asynccontextmanager
 async def _serving(app: Receiver, host: str, port: int) -> AsyncGenerator[str]:
-    from dragoman.config import Settings
-    from dragoman.http.connections import Connections
-    from dragoman.http.protocol import protocol
+    from dragoman.server.process.plain_serving import serving_socket
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        connections = Connections(Settings())
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(protocol(app, connections), sock=listener)
         shown = f"[{host}]" if ":" in host else host
-        try:
+        async with serving_socket(app, listener):
             yield f"http://{shown}:{listener.getsockname()[1]}/"
-        finally:
-            server.close()
-            await connections.close(1)
     finally:
         listener.close()

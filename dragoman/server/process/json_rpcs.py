@@ -13,7 +13,7 @@ from dragoman.dialects import errors
 from dragoman.dialects.reading import Object
 from dragoman.errors import A2AError, InternalError, Overloaded
 from dragoman.http.grpc.exchange import App, RpcExchange
-from dragoman.http.grpc.front import PREFACE, GrpcFront, RpcOrigin, RpcServer, TakenConnection
+from dragoman.http.grpc.front import GrpcFront, RpcServer
 from dragoman.http.request import Scope
 from dragoman.model.card import RESUME_URI
 from dragoman.security.json_values import MAX_VALUES
@@ -28,23 +28,12 @@ class JsonRpcs:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._front = GrpcFront(self._load)
-
-    def begins(self, data: bytes) -> bool | None:
-        """Tell whether a connection that begins like this is gRPC's; None: more has to come."""
-        if data.startswith(PREFACE):
-            return True
-        return None if PREFACE.startswith(data) else False
-
-    def take(self, connection: TakenConnection, data: bytes, *, is_secure: bool) -> None:
-        """Have a connection answered, of which this has come."""
-        scheme = "https" if is_secure else "http"
-        client = connection.transport.get_extra_info("peername")
-        self._front.begin(connection, RpcOrigin(client[:2], None, scheme, None), data)
+        # Takes the connections that speak HTTP/2.
+        self.front = GrpcFront(self._load)
 
     async def stop(self) -> None:
         """End all rpcs and connections."""
-        await self._front.stop(0)
+        await self.front.stop(0)
 
     async def _load(self) -> RpcServer:
         return await load_server(self._answer, Settings(), None, _always, reflects=False)

@@ -159,7 +159,8 @@ class Server:
         if self._grpc is not None:
             # Before its connections are closed: rpcs that are being answered have some time.
             await self._grpc.stop(drain)
-        await self._connections.close(max(1.0, drain))
+        if late := await self._connections.close(max(1.0, drain)):
+            logger.error("requests that were not answered in time: %d", late)
         if not self._connections.is_forced:
             await self._app.stop()
         if self._join is not None:

@@ -1,7 +1,7 @@
 """One ASGI request and its answer, with the means to break the answer off.
 
-ASGI cannot reset a connection. Our server passes its transport in the scope; on other servers the
-app raises, which breaks an answer that has begun.
+ASGI cannot reset a connection. Our server has its transport in the scope; on other servers the app
+raises, which breaks an answer that has begun.
 """
 
 import asyncio
@@ -14,9 +14,8 @@ from dragoman.transports import sse
 
 Scope = MutableMapping[str, Any]
 Headers = list[tuple[bytes, bytes]]
-# The member of the scope's extensions that holds the transport.
-TRANSPORT = "dragoman.transport"
-# The member that holds the public address; without it the Host header is used.
+# The member of the scope's extensions that holds the public address; without it the Host header is
+# used.
 ADDRESS = "dragoman.address"
 NONE: Headers = []
 _GONE_WITHIN = 5.0
@@ -121,7 +120,9 @@ class ScriptedConnection:
 
     @property
     def _transport(self) -> asyncio.Transport | None:
-        return self._extensions.get(TRANSPORT)
+        exchange = (self.scope.get("state") or {}).get("exchange")
+        found = getattr(exchange, "transport", None)
+        return found if hasattr(found, "abort") else None
 
     @property
     def _extensions(self) -> dict[str, Any]:

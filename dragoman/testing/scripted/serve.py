@@ -1,13 +1,7 @@
-"""Serves a scripted agent on a port: until a signal, within a test, or in a thread.
-
-The server is uvicorn with one addition: requests carry the transport of their connection, so that
-the app can cut it before an answer has begun.
-"""
+"""Serves a scripted agent on a port: until a signal, within a test, or in a thread."""
 
 import asyncio
-import contextlib
 import ipaddress
-import logging
 import signal
 import socket
 import ssl
@@ -16,17 +10,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
+from dragoman.client.asgi import Lifespan
+from dragoman.config import HttpSettings, Settings
+from dragoman.egress.errors import EgressFailed
 from dragoman.errors import ConfigError
 from dragoman.server.process.grpc_serving import is_installed
 from dragoman.server.process.json_rpcs import JsonRpcs
-from dragoman.testing.scripted.connection import ADDRESS, TRANSPORT, ConnectionCut
+from dragoman.server.process.plain_serving import serving_socket
+from dragoman.server.process.tls import tls_context
+from dragoman.testing.scripted.connection import ADDRESS
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 START_WITHIN = 60.0
-_LOG = logging.getLogger("uvicorn.error")
 
 
 class ListenOptions:
@@ -83,73 +78,6 @@ class ListenOptions:
         return f"{scheme}://{host}:{listener.getsockname()[1]}"
 
 
-class _Quiet(logging.Filter):
-    """Removes intended disconnects from the log; errors of an app stay in it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether to log a record."""
-        error = record.exc_info[1] if record.exc_info else None
-        is_ours = isinstance(error, ConnectionCut | asyncio.CancelledError)
-        is_end = record.getMessage().startswith("Cancel ")
-        return record.levelno >= logging.WARNING and not is_ours and not is_end
-
-
-class _Protocol(HttpToolsProtocol):
-    """Passes the transport with each request, and connections of gRPC to what answers them."""
-
-    # None: gRPC is not installed.
-    rpcs: JsonRpcs | None = None
-    # What has come of a connection that may be gRPC's.
-    _opening: bytes | None = b""
-    # The type of the base class allows for none.
-    transport: asyncio.Transport  # type: ignore[assignment]
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes; the first ones say what is spoken."""
-        if self.rpcs is not None and self._opening is not None:
-            data = self._opening + data
-            is_grpc = self.rpcs.begins(data)
-            self._opening = data if is_grpc is None else None
-            if is_grpc:
-                is_secure = self.transport.get_extra_info("ssl_object") is not None
-                self.rpcs.take(self, data, is_secure=is_secure)
-            if is_grpc is not False:
-                return
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        # The type lists uvicorn's extensions only.
-        self.scope["extensions"] = {TRANSPORT: self.transport}  # type: ignore[typeddict-item]
-
-
-class _Server(uvicorn.Server):
-    """Signals when it serves; does not handle signals of the process."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-        self._stopping = asyncio.Event()
-
-    def stop(self) -> None:
-        """End at once, not at the next tick: tests start many servers."""
-        self.should_exit = True
-        self._stopping.set()
-
-    async def main_loop(self) -> None:
-        """Wait until it is to end."""
-        await self._stopping.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, then set `is_up`."""
-        await super().startup(sockets)
-        self.is_up.set()
-
-
 def _with_address(app: App, url: str) -> App:
     """Return an app whose requests carry its public address."""
 
@@ -167,31 +95,28 @@ async def serving(app: App, address: ListenOptions | None = None) -> AsyncGenera
     """Serve an app on this loop; the value is its address."""
     address = address or ListenOptions()
     shown = _with_address(app, address.public_url) if address.public_url else app
+    tls = _tls(address)
     rpcs = JsonRpcs(shown) if is_installed() else None
-    server = _Server(_config(shown, address, rpcs))
     listener = address.listen()
-    running = asyncio.create_task(server.serve([listener]))
-    quiet = _Quiet()
-    _LOG.addFilter(quiet)
+    life = Lifespan(app)
     try:
-        up = asyncio.create_task(server.is_up.wait())
-        await asyncio.wait({running, up}, return_when=asyncio.FIRST_COMPLETED, timeout=START_WITHIN)
-        up.cancel()
-        if not server.started:
-            raise ConfigError("the server did not start")
-        yield address.url(listener)
+        try:
+            await life.start()
+        except EgressFailed as error:
+            raise ConfigError(f"the server did not start: {error}") from None
+        async with serving_socket(shown, listener, tls=tls, grpc=rpcs.front if rpcs else None):
+            try:
+                yield address.url(listener)
+            finally:
+                # Readers of a task that hangs would keep the server open.
+                end_streams = getattr(app, "end_streams", None)
+                if end_streams is not None:
+                    end_streams()
+                if rpcs is not None:
+                    await rpcs.stop()
     finally:
-        # Readers of a task that hangs would keep the server open.
-        end_streams = getattr(app, "end_streams", None)
-        if end_streams is not None:
-            end_streams()
-        if rpcs is not None:
-            await rpcs.stop()
-        server.stop()
-        with contextlib.suppress(SystemExit):
-            await running
+        await life.stop()
         listener.close()
-        _LOG.removeFilter(quiet)
 
 
 @contextmanager
@@ -258,29 +183,14 @@ def stopped_by_signals() -> "asyncio.Future[signal.Signals]":
     return stop
 
 
-def _config(app: App, address: ListenOptions, rpcs: JsonRpcs | None) -> uvicorn.Config:
+def _tls(address: ListenOptions) -> ssl.SSLContext | None:
     try:
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="on",
-            ws="none",
-            proxy_headers=False,
-            http=type("_Protocol", (_Protocol,), {"rpcs": rpcs}),
-            loop="asyncio",
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=1,
-            ssl_certfile=address.tls_cert or None,
-            ssl_keyfile=address.tls_key or None,
-            ssl_ca_certs=address.client_ca or None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if address.client_ca else ssl.CERT_NONE,
+        return tls_context(
+            Settings(
+                http=HttpSettings(
+                    tls_cert=address.tls_cert, tls_key=address.tls_key, client_ca=address.client_ca
+                )
+            )
         )
-        config.load()
-        if rpcs is not None and config.ssl is not None:
-            # Who can speak both is answered by HTTP/1.1.
-            config.ssl.set_alpn_protocols(["http/1.1", "h2"])
-    except (OSError, ssl.SSLError) as error:
+    except ConfigError as error:
         raise ConfigError(f"the certificates cannot be used: {error}") from None
-    return config
