@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 
 from dragoman.egress.tunnels import JOINED, is_joined, joined_name
-from dragoman.errors import A2AError, InvalidParams, PermissionDenied
+from dragoman.errors import A2AError, InvalidParams, PermissionDenied, StoreUnavailable
 from dragoman.gateway.registry import health
 from dragoman.gateway.registry.registered import Registered, TunnelEnd
 from dragoman.gateway.registry.registration import MOST_ADDRESSES, Registration
@@ -190,15 +190,17 @@ class JoinedAgents:
     async def _depart(self, host: str) -> None:
         """Have the registry say that no tunnel of an agent ends here any more."""
         await asyncio.sleep(_DEPARTED_AFTER)
-        self._departures.pop(host, None)
         worker = self._store.worker
 
         def change(known: list[TunnelEnd]) -> list[TunnelEnd]:
             return [one for one in known if (one.host, one.worker) != (host, worker)]
 
         for agent in self._at(joined_name(f"//{host}")):
-            with contextlib.suppress(A2AError):
+            # An end that stays where the store does not answer is found to lead nowhere.
+            with contextlib.suppress(A2AError, StoreUnavailable):
                 await self.registry.set_tunnels(agent.id, change)
+        # Until here an agent that is back, and the end of this process, can stop it.
+        del self._departures[host]
 
     @contextlib.asynccontextmanager
     async def _alone(self, place: str) -> AsyncGenerator[None]:

@@ -16,7 +16,7 @@ from dragoman.gateway import joined_agents
 from dragoman.gateway.app import gateway_app
 from dragoman.gateway.registry.registered import TunnelEnd
 from dragoman.gateway.sibling_tunnels import PATH, PROOF_HEADER, SiblingTunnels
-from tests.gateway.gateway_site import GatewaySite
+from tests.gateway.gateway_site import GatewaySite, gateway
 from tests.gateway.test_joined_agents import cut, joined, skill
 
 pytestmark = pytest.mark.anyio
@@ -124,6 +124,26 @@ async def test_an_agent_that_moves_to_another_replica_is_found_there(
                 return workers == [two.gateway.store.worker]
 
             await eventually(is_forgotten)
+
+
+async def test_what_is_being_said_of_an_agent_that_left_is_not_said_to_a_store_that_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined_agents, "_DEPARTED_AFTER", 0.0)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def set_tunnels(*_: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with gateway(tmp_path, is_ours=True) as site:
+        async with joined(site):
+            monkeypatch.setattr(site.gateway.registry, "set_tunnels", set_tunnels)
+        await within(begun.wait())
+    assert ended.is_set()
 
 
 async def test_nobody_but_a_process_of_the_same_store_is_led_into_a_tunnel(database: str) -> None:

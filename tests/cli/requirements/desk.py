@@ -12,13 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from harness import nursery
 from harness.processes import environment
+from harness.waiting import eventually
 
 from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
 from dragoman.testing.scripted.demo import demo
+from dragoman.testing.scripted.script import ScriptStep
 from dragoman.testing.scripted.serve import hosted
+from dragoman.testing.scripted.stage import Stage
 from tests.cli.command import fields, home
 
 WITHIN = 60.0
@@ -141,6 +145,29 @@ class Desk:
         before = len(self.agent.requests)
         work()
         return self.agent.requests[before:]
+
+    @contextmanager
+    def slowed(self, until: Callable[[], object]) -> Generator[None]:
+        """Have a slow agent not go on before something is true: a command may take seconds to
+        start."""
+        play = Stage._step
+
+        async def step(stage: Stage, step: ScriptStep, *more: Any) -> None:
+            if step.verb == "wait":
+                await eventually(until)
+            await play(stage, step, *more)
+
+        with mock.patch.object(Stage, "_step", step):
+            yield
+
+    @contextmanager
+    def slowed_by(self, **more: int) -> Generator[None]:
+        """The same, until it was asked so often more, by the method."""
+        enough = {method: len(self.seen(method)) + count for method, count in more.items()}
+        with self.slowed(
+            lambda: all(len(self.seen(method)) >= count for method, count in enough.items())
+        ):
+            yield
 
     def files(self) -> list[Path]:
         """Return every file under the home."""

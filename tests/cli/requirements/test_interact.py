@@ -71,8 +71,9 @@ def test_the_printed_line_continues_the_task_in_a_shell(desk: Desk) -> None:
     again = desk.shell(answered.fields["Resume"], message="echo more")
     assert again.fields["Context"] == found["Context"] and again.fields["Task"] != found["Task"]
     # Under way, the line asks for the task.
-    task, _ = desk.begin("slow 1")
-    waited = desk.shell(desk.run("task", "get", task).fields["Resume"])
+    with desk.slowed_by(GetTask=1):
+        task, _ = desk.begin("slow 1")
+        waited = desk.shell(desk.run("task", "get", task).fields["Resume"])
     assert waited.fields["Task"] == task and waited.fields["State"] == "TASK_STATE_COMPLETED"
 
 

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import tty
 from collections.abc import Callable
 from pathlib import Path
@@ -102,13 +103,14 @@ def test_json_is_one_terminal_document_whatever_the_environment_says(desk: Desk)
 
 @pytest.mark.cli("A2ACLI_OUT_003")
 def test_lines_come_as_things_happen_and_the_last_is_the_end(desk: Desk) -> None:
-    process = desk.start("send", "slow 2", "-o", "json", "--stream")
-    assert process.stdout is not None
-    first = json.loads(process.stdout.readline())
-    stage = desk.agent.tasks[first["task"]["id"]]
-    # The agent is still at it: what was read was not kept back.
-    assert not stage.state.is_terminal and process.poll() is None
-    out, _ = process.communicate(timeout=60)
+    is_read = threading.Event()
+    with desk.slowed(is_read.is_set):
+        process = desk.start("send", "slow 1", "-o", "json", "--stream")
+        assert process.stdout is not None
+        # The agent is still at it: what is read was not kept back.
+        assert "task" in json.loads(process.stdout.readline())
+        is_read.set()
+        out, _ = process.communicate(timeout=60)
     rest = [json.loads(line) for line in out.splitlines()]
     assert all(b"  " not in line for line in out.splitlines()), "compact"
     assert rest[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"

@@ -49,10 +49,12 @@ def test_cancelling_twice_is_fine_and_a_finished_task_is_the_protocols_error(des
 
 @pytest.mark.cli("A2ACLI_TASK_POLL_001")
 def test_a_get_asks_once_and_with_wait_until_the_task_rests(desk: Desk) -> None:
-    task, _ = desk.begin("slow 3")
-    asked = desk.during(lambda: desk.run("task", "get", task))
-    assert [seen.method for seen in asked if seen.method != "card"] == ["GetTask"]
-    asked = desk.during(lambda: desk.run("task", "get", task, "--wait", "--history", "3", *FAST))
+    with desk.slowed_by(GetTask=6):
+        task, _ = desk.begin("slow 1")
+        asked = desk.during(lambda: desk.run("task", "get", task))
+        assert [seen.method for seen in asked if seen.method != "card"] == ["GetTask"]
+        words = ("task", "get", task, "--wait", "--history", "3", *FAST)
+        asked = desk.during(lambda: desk.run(*words))
     polls = [params(seen)["historyLength"] for seen in asked if seen.method == "GetTask"]
     # Polls want no history; what is shown in the end is what the caller asked for.
     assert len(polls) >= 4 and polls[-1] == 3 and polls.count(0) >= len(polls) - 2
@@ -187,12 +189,13 @@ def test_a_list_is_walked_once_by_its_cursor_and_filtered_by_the_agent(folder: P
 
 @pytest.mark.cli("A2ACLI_TASK_SUBSCRIBE_001")
 def test_a_running_task_is_joined_from_its_task_to_its_end(desk: Desk) -> None:
-    task, _ = desk.begin("slow 1")
-    other, _ = desk.begin("slow 1")
-    events, last = together(
-        lambda: desk.run("task", "subscribe", task, "-o", "json", "--stream").lines,
-        lambda: desk.json("task", "subscribe", other),
-    )
+    with desk.slowed_by(SubscribeToTask=2):
+        task, _ = desk.begin("slow 1")
+        other, _ = desk.begin("slow 1")
+        events, last = together(
+            lambda: desk.run("task", "subscribe", task, "-o", "json", "--stream").lines,
+            lambda: desk.json("task", "subscribe", other),
+        )
     assert events[0]["task"]["id"] == task
     assert {next(iter(event)) for event in events[1:]} <= {"statusUpdate", "artifactUpdate"}
     assert events[-1]["statusUpdate"]["status"]["state"] == COMPLETED

@@ -78,7 +78,8 @@ def test_every_request_has_the_tenant_as_declared_and_the_version(
     # The card offers 0.3 before 1.0.
     with sitting(folder, tenant="Acme-EU_1", auth="bearer", scenarios=["old-first"]) as desk:
         env = {"A2ACLI_BEARER": "demo-secret", "A2ACLI_TRANSPORT": binding}
-        everything(desk, env)
+        with desk.slowed_by(GetTask=3, SubscribeToTask=1):
+            everything(desk, env)
         seen = [one for one in desk.seen() if one.method != "card"]
         # fmt: off
         assert {one.method for one in seen} == {
@@ -97,8 +98,7 @@ def test_every_request_has_the_tenant_as_declared_and_the_version(
 
 def everything(desk: Desk, env: dict[str, str]) -> None:
     """Use every operation once, polls included."""
-    # Slow enough to be polled more than once also on a machine that has other things to do.
-    started = desk.json("send", "slow 3", "--async", env=env)["task"]["id"]
+    started = desk.json("send", "slow 1", "--async", env=env)["task"]["id"]
     hangs = desk.json("send", "working", "--async", env=env)["task"]["id"]
     push = ("task", "push-config")
     config = desk.json(*push, "create", hangs, "--url", "http://127.0.0.1:9/", env=env)["id"]
