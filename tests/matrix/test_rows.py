@@ -21,8 +21,8 @@ from dragoman.mcp.agent_tools import AgentTools
 from dragoman.mcp.gateway_tools import GatewayTools
 from dragoman.server.endpoint_paths import FoundEndpoint
 from dragoman.server.operator import admin
+from dragoman.server.operator.addresses import API as CONSOLE_PREFIX
 from dragoman.server.operator.api import TABLE as CONSOLE_TABLE
-from dragoman.server.operator.table import PREFIX as CONSOLE_PREFIX
 from dragoman.transports import rest
 from proof.access.callers import KEYS, OWNER, RUNNER
 from proof.access.route_table import COLUMNS, KEY_COLUMNS, RouteRow, of_app, rows
