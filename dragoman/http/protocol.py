@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
 
@@ -23,19 +22,12 @@ from dragoman.http.exchange import ANSWERED, Exchange, Flow, KnownRequest, Unfin
 from dragoman.http.grpc.front import PREFACE, GrpcConnection, RpcOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
-    BAD_LENGTH,
     LARGE_HEAD,
     LONG_URL,
-    MAX_LENGTH_DIGITS,
     NO_MEMORY,
     TOO_SLOW,
-    WATCHED,
-    HeadRefused,
-    check,
-    is_heavy,
     meaning,
     plain_head,
-    repeated,
 )
 from dragoman.http.known_heads import KnownHeads, head_key
 from dragoman.http.raw_request import RawRequest
@@ -43,6 +35,7 @@ from dragoman.http.refusals.delayed import RefusalWriter
 from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
 from dragoman.http.refusals.refused_connections import CAN_POLL, RefusedConnections
 from dragoman.http.request import MAX_URL_BYTES
+from dragoman.http.request_head import RequestHead
 
 # How far the request has come that is being read.
 IDLE, HEAD, BODY = range(3)
@@ -51,8 +44,6 @@ MAX_PIPELINED = 100
 # What we go on reading after an answer that did not need it, besides twice the largest body: many
 # callers send all they have before they read, and would never see why it was too much.
 MAX_DISCARDED_BYTES = 1024 * 1024
-# A length of more digits than this is a large body: one to hang up on rather than to read.
-LARGE_DIGITS = 5
 # What may have come of a body that the app has not asked for; then no more is read.
 MAX_UNTAKEN_BYTES = 64 * 1024
 
@@ -85,7 +76,7 @@ class HttpProtocol(asyncio.Protocol):
         "_exchange",
         "_extensions",
         "_grpc",
-        "_head_fields",
+        "_head",
         "_heads",
         "_host",
         "_is_deaf",
@@ -102,20 +93,16 @@ class HttpProtocol(asyncio.Protocol):
         "_refused",
         "_running",
         "_upgrades",
-        "_version",
         "_waiting",
         "address",
         "client",
         "deadlines",
         "early",
-        "expect_100_continue",
         "flow",
-        "headers",
         "parser",
         "scheme",
         "server",
         "transport",
-        "url",
     )
 
     def __init__(
@@ -161,14 +148,9 @@ class HttpProtocol(asyncio.Protocol):
         # The request that is being read.
         self._raw = RawRequest()
         self._phase = IDLE
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.expect_100_continue = False
+        self._head = RequestHead()
         # Nothing has come yet: the time of the first head counts from the connection on.
         self._is_new = True
-        self.url = b""
-        self._version = ""
-        # The fields of its head that say where and how it ends.
-        self._head_fields: dict[bytes, bytes] = {}
         # The host of the request before it, which need not be checked twice.
         self._host: bytes | None = None
         self._upgrades = False
@@ -381,71 +363,62 @@ class HttpProtocol(asyncio.Protocol):
         it is given the head again, without that wish.
         """
         self._upgrades = False
-        wish = [value for name, value in self.headers if name == b"upgrade"]
-        self._asks_for_websocket = not rest and [one.lower() for one in wish] == [b"websocket"]
-        old = self.parser
-        line = old.get_method(), self.url, old.get_http_version().encode()
-        head = plain_head(line, self.headers, closes=not old.should_keep_alive())
+        head, old = self._head, self.parser
+        self._asks_for_websocket = not rest and head.asks_for_websocket
+        line = old.get_method(), head.url, old.get_http_version().encode()
+        plain = plain_head(line, head.headers, closes=not old.should_keep_alive())
         self.parser = _parser(self)
         self._phase = HEAD
-        data = head + rest
+        data = plain + rest
         self._raw.replace(data)
         self._parse(data)
 
     def _check_unfinished(self) -> None:
         """Refuse what is too large already, before it has fully come."""
         if self._phase == HEAD:
-            if len(self.url) > MAX_URL_BYTES:
+            if len(self._head.url) > MAX_URL_BYTES:
                 self._refuse(LONG_URL)
             elif self._raw.is_head_too_long():
                 self._refuse(LARGE_HEAD)
-        elif b"transfer-encoding" in self._head_fields and self._raw.is_framing_too_long(
-            self._body_bytes
-        ):
+        elif self._head.is_chunked and self._raw.is_framing_too_long(self._body_bytes):
             self._refuse(BAD_FRAMING)
 
     # Called by the parser
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
-        self._head_fields = {}
+        self._head = RequestHead()
         if self._phase == IDLE:
             self._phase = HEAD
             self.deadlines.await_head()
 
     def on_url(self, url: bytes) -> None:
         """A piece of its target is read."""
-        self.url += url
+        self._head.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field is read. Those behind a body are ignored: what they say comes too late."""
-        if self._phase == BODY:
-            return
-        name = name.lower()
-        self.headers.append((name, value))
-        if name in WATCHED:
-            if name in self._head_fields:
-                raise repeated(name)
-            self._head_fields[name] = value
+        if self._phase != BODY:
+            self._head.add(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is read: refuse it, or give it to the app."""
-        self._check_head()
+        head = self._head
+        head.complete(self.parser, self._raw, self._host)
+        self._host = head.host
+        if len(self._waiting) >= MAX_PIPELINED:
+            # The last one that waits is the last one that is answered.
+            self._waiting[-1].keep_alive = False
+            raise _EndOfReading
         if self.parser.should_upgrade():
             self._upgrades = True
             return
-        length = self._head_fields.get(b"content-length", b"")
-        is_large = len(length) > LARGE_DIGITS or b"transfer-encoding" in self._head_fields
-        if len(length) > MAX_LENGTH_DIGITS:
-            raise HeadRefused(BAD_LENGTH)
-        if is_large and not length:
+        is_large = head.is_large
+        if head.is_chunked:
             self._raw.begin_chunks()
         refused = None
-        if self.early.is_active and self._is_plain():
-            refused = self.early.after_head(self.headers)
+        if self.early.is_active and head.is_plain and not self._is_answering:
+            refused = self.early.after_head(head.headers)
         if refused is None:
             self._begin_exchange(self.early.take_ticket())
         else:
@@ -459,42 +432,10 @@ class HttpProtocol(asyncio.Protocol):
         if is_large:
             self._expect_much()
 
-    def _check_head(self) -> None:
-        """Refuse a head that is too large, or that two readers could understand differently."""
-        if len(self.url) > MAX_URL_BYTES:
-            raise HeadRefused(LONG_URL)
-        if is_heavy(self.headers, self._raw.most):
-            raise HeadRefused(LARGE_HEAD)
-        seen = self._head_fields
-        version, method = self.parser.get_http_version(), self.parser.get_method()
-        self._version = version
-        self._raw.check_line(method, self.url, version)
-        self.url = check(version, method, self.url, seen, self._host)
-        self._host = seen.get(b"host")
-        self.expect_100_continue = b"expect" in seen and version == "1.1"
-        if len(self._waiting) >= MAX_PIPELINED:
-            # The last one that waits is the last one that is answered.
-            self._waiting[-1].keep_alive = False
-            raise _EndOfReading
-
-    def _is_plain(self) -> bool:
-        """Whether a refusal may be given before the body has come, and the connection kept."""
-        return (
-            not self._is_answering
-            and self.parser.get_method() == b"POST"
-            and self.parser.should_keep_alive()
-            and b"expect" not in self._head_fields
-            and 0 < len(self._head_fields.get(b"content-length", b"")) <= LARGE_DIGITS
-            and not any(name == b"last-event-id" for name, _ in self.headers)
-        )
-
     def _begin_exchange(self, ticket: Ticket | None) -> None:
         """Give the request to the app, now or when those before it are answered."""
         self._refusals.flush()
-        parser = self.parser
-        version = self._version
-        raw, _, query = self.url.partition(b"?")
-        path = raw.decode("ascii")
+        head = self._head
         # None: the app decides whether it may begin.
         is_admitted = None if ticket is None else True
         state: dict[str, Any] = {
@@ -502,20 +443,13 @@ class HttpProtocol(asyncio.Protocol):
             "came_at": time.monotonic(),
             "ticket": ticket,
         }
-        scope: dict[str, Any] = {
-            "type": "http",
+        scope = head.scope() | {
             "asgi": _ASGI,
-            "http_version": version,
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
             "root_path": "",
-            "headers": self.headers,
             "state": state,
-            "method": parser.get_method().decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw,
-            "query_string": query,
         }
         if self._extensions is not None:
             scope["extensions"] = self._extensions
@@ -523,16 +457,16 @@ class HttpProtocol(asyncio.Protocol):
         exchange = self._exchange = Exchange(
             scope, state, self.transport, self.flow, self.on_response_complete
         )
-        exchange.waiting_for_100_continue = self.expect_100_continue
+        exchange.waiting_for_100_continue = head.expects_continue
         exchange.keep_alive = (
-            version == "1.1" and parser.should_keep_alive() and not self._all.is_stopping
+            head.version == "1.1" and head.keeps_alive and not self._all.is_stopping
         )
         state["exchange"] = exchange
         asks, self._asks_for_websocket = self._asks_for_websocket, False
         state["switch"] = self.switch if asks else None
         is_repeatable = exchange.keep_alive and self._all.keeps_heads and not asks
         if is_repeatable and not exchange.waiting_for_100_continue:
-            key = head_key(self._raw.begins, self._head_fields, len(self.headers))
+            key = head_key(self._raw.begins, head.fields, len(head.headers))
             if key:
                 exchange.keep = partial(self._keep, exchange, key)
         if before is None or before.response_complete:
