@@ -120,8 +120,8 @@ class ScriptedConnection:
 
     @property
     def _transport(self) -> asyncio.Transport | None:
-        exchange = (self.scope.get("state") or {}).get("exchange")
-        found = getattr(exchange, "transport", None)
+        state: dict[str, Any] = self.scope.get("state") or {}
+        found = getattr(state.get("exchange"), "transport", None)
         return found if hasattr(found, "abort") else None
 
     @property
