@@ -602,9 +602,12 @@ class HttpProtocol(asyncio.Protocol):
         answer, reason, is_at_once = refused
         self._all.count(reason)
         if is_at_once or self._refusals.is_due():
-            if not (is_last and self._join_refused(answer)):
+            if self._descriptor is not None:
+                self._refused.write(self._descriptor, self, answer)
+            elif not (is_last and self._join_refused(answer)):
                 self.transport.write(answer)
         else:
+            self.return_to_loop(b"")
             self._refusals.delay(answer, is_last=is_last)
 
     def flush_refusals(self) -> None:
@@ -631,20 +634,20 @@ class HttpProtocol(asyncio.Protocol):
         self._refused.write(descriptor, self, answer)
         return True
 
-    def refuse_again(self, data: bytes) -> bytes | None:
-        """Return how what came is refused; None: the loop has to read it. Empty: nothing is to be
-        written now."""
-        refused = self.early.refusal(data)
-        if refused is None:
-            return None
-        answer, reason, is_at_once = refused
-        self._all.count(reason)
-        self.deadlines.await_request()
-        if is_at_once or self._refusals.is_due():
-            return answer
-        self.return_to_loop(b"")
-        self._refusals.delay(answer, is_last=True)
-        return b""
+    def read_together(self, data: bytes) -> bool:
+        """Refuse or begin what came, and tell whether that was possible; otherwise the loop has to
+        read it."""
+        if self._is_answering or not self.early.is_active:
+            return False
+        if self.transport.get_write_buffer_size():
+            # What is unsent of an answer comes first.
+            return False
+        try:
+            return self._ends_unread(data)
+        except MemoryError:
+            self.return_to_loop(b"")
+            self._refuse(NO_MEMORY)
+            return True
 
     def return_to_loop(self, data: bytes, unsent: bytes = b"") -> None:
         """Be read by the loop from here on: write what the system did not take of a refusal, and

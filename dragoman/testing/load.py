@@ -71,8 +71,8 @@ class Tally:
     last: float = 0.0
     # Requests that were due and found no free caller until the end.
     unsent: int = 0
-    # Seconds for which requests of a rate that had a free caller waited for this process to begin
-    # them: it had other work, or no processor.
+    # Seconds after which this process noticed that requests of a rate were due: it had other work,
+    # or no processor. Answers that had come may have waited as long to be read.
     lateness: list[float] = field(default_factory=list[float])
 
     def take(self, status: int, body: bytes, expected: bytes, took: float, at: float) -> None:
@@ -199,8 +199,8 @@ class Load(Generic[TallyT]):
                 due = began + number / rate
                 number += 1
                 self._left -= 1
+                self.tally.lateness.append(time.perf_counter() - due)
                 if self._free:
-                    self.tally.lateness.append(time.perf_counter() - due)
                     self._begin(self._free.popleft(), due)
                 else:
                     self._late.append(due)

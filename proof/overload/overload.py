@@ -30,8 +30,8 @@ TIMES = 5
 GOODPUT = 0.8
 SLOWER = 3.0
 DISTURBED = 1.5
-# Milliseconds for which the load may keep requests waiting that had a free caller: what it delays
-# counts against the server.
+# Milliseconds after which the load may notice that a request is due, or an answer there: what it
+# delays counts against the server.
 LATE = 10.0
 _ROUNDS = 8
 # Callers at the peak, who ask again once they are answered; and those of the overload, each with
@@ -92,7 +92,8 @@ class OverloadResult(Result, kw_only=True):
     # Of those within their limit: asked beside the loud one, and refused.
     within: int
     turned_away: int
-    # For how long requests waited for the load itself: in overload, and of callers with a limit.
+    # For how long requests and answers waited for the load itself: in overload, and of callers with
+    # a limit.
     late_ms: Spread
     late_beside_ms: Spread
 

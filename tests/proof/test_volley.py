@@ -57,8 +57,8 @@ async def test_requests_without_a_connection_wait_from_when_they_were_due() -> N
         tally = await open_loop(port(site.url), sends(), 30_000, 0.4, 1)
         assert tally.unsent > 0
         assert max(tally.accepted) > 0.1
-        # Only those that had a free caller waited for the load alone.
-        assert 0 < len(tally.lateness) < sum(tally.answers.values())
+        # How late the load was is told of all, also while it has no free caller.
+        assert len(tally.lateness) > sum(tally.answers.values()) + tally.unsent / 2
 
 
 async def test_a_load_that_was_held_up_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,10 @@ class EarlyRefusals:
 
     def unread(self, data: bytes) -> EarlyRefusal | None:
         """Return how one whole plain request is refused unparsed; None: it has to be read."""
-        refused = self.refusal(data)
+        if self._ticket is not None:
+            # It was let in when it was read with those of other connections.
+            return None
+        refused = self._refusal(data)
         admission = self._connections.admission
         if refused is None and self._is_known_head and admission is not None:
             if not admission.is_overloaded:
@@ -77,7 +80,7 @@ class EarlyRefusals:
                 return _BUSY
         return refused
 
-    def refusal(self, data: bytes) -> EarlyRefusal | None:
+    def _refusal(self, data: bytes) -> EarlyRefusal | None:
         """Return the same, and let no request begin: None also if this one may."""
         connections = self._connections
         refusals, admission = connections.refusals, connections.admission

@@ -2,9 +2,9 @@
 reading, many in one callback, so that one more refusal costs little besides the system's read and
 write. At five times the load four of five requests are refused.
 
-A connection is here only while nothing of it is under way: no request, no answer, nothing unsent.
-The first request that is not refused at once takes it back to the loop. Where the system has no
-epoll, and with TLS, the loop reads all connections.
+A connection stays here while whole requests come that are refused or have a known head, each after
+the answer to the one before. Anything else, and the end of the overload, takes it back to the loop.
+Where the system has no epoll, and with TLS, the loop reads all connections.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from dragoman.http.deadlines import IDLE_SECONDS, Deadlines
 from dragoman.http.refusals.early import EarlyRefusals
 
 CAN_POLL = hasattr(select, "epoll")
-# How many requests are read before the loop does something else, and the most bytes of one: the
-# loop reads the rest of what is longer.
+# How many requests are read before the loop does something else, and the most bytes of one: what
+# has as many is the loop's, because more may follow without another event.
 _AT_ONCE = 256
 _MAX_BYTES = 16 * 1024
 
@@ -30,9 +30,9 @@ class RefusedConnection(Protocol):
     early: EarlyRefusals
     deadlines: Deadlines
 
-    def refuse_again(self, data: bytes) -> bytes | None:
-        """Return how what came is refused; None: the loop has to read it. Empty: nothing is to be
-        written now."""
+    def read_together(self, data: bytes) -> bool:
+        """Refuse or begin what came, and tell whether that was possible; otherwise the loop has to
+        read it."""
         ...
 
     def return_to_loop(self, data: bytes, unsent: bytes = b"") -> None:
@@ -58,7 +58,8 @@ class RefusedConnections:
             # The loop sees one readable file, however many connections there are.
             self._poll = select.epoll()
             asyncio.get_running_loop().add_reader(self._poll.fileno(), self._read)
-        self._poll.register(descriptor, select.EPOLLIN)
+        # Told once of what comes: all of it is read, and asking for the same again is work.
+        self._poll.register(descriptor, select.EPOLLIN | select.EPOLLET)
         self._by_descriptor[descriptor] = connection
 
     def remove(self, descriptor: int, connection: RefusedConnection) -> None:
@@ -85,12 +86,13 @@ class RefusedConnections:
             connection.return_to_loop(b"", answer[written:])
 
     def _read(self) -> None:
-        """Refuse what came; give back the connections on which something else came."""
+        """Refuse or begin what came; give back the connections on which something else came."""
         assert self._poll is not None
-        read, find = os.read, self._by_descriptor.get
+        read, write, find = os.read, os.write, self._by_descriptor.get
         connections = self._connections
         admission = connections.admission
         read_by = connections.now + IDLE_SECONDS
+        busy, size = BUSY.answer, len(BUSY.answer)
         # How many may be refused by a comparison with the request before, and how many were.
         left, refused = self._left_at_once(), 0
         who, is_full = None, False
@@ -103,25 +105,30 @@ class RefusedConnections:
             except OSError:
                 # The loop finds out what is wrong, or that nothing has come.
                 data = b""
-            early = connection.early
-            answer: bytes | None = None
-            if refused < left and len(data) == early.length and data.startswith(early.head):
+            early, length = connection.early, len(data)
+            if (
+                length == early.length < _MAX_BYTES
+                and data.startswith(early.head)
+                and refused < left
+            ):
+                # None: a request began here since, and may be under way.
                 if early.counts_for is not who:
                     who = early.counts_for
                     is_full = who is not None and admission is not None and admission.is_full(who)
                 if is_full:
                     refused += 1
                     connection.deadlines.read_by = read_by
-                    answer = BUSY.answer
-            if answer is None:
-                answer = connection.refuse_again(data)
-                if answer is None:
-                    connection.return_to_loop(data)
-                    # One that began is under way.
-                    who, is_full = None, False
-                if not answer:
+                    try:
+                        written = write(descriptor, busy)
+                    except OSError:
+                        written = 0
+                    if written != size:
+                        connection.return_to_loop(b"", busy[written:])
                     continue
-            self.write(descriptor, connection, answer)
+            # One that begins is under way.
+            who, is_full = None, False
+            if not 0 < length < _MAX_BYTES or not connection.read_together(data):
+                connection.return_to_loop(data)
         if refused and admission is not None:
             admission.turn_away(refused)
             connections.refused[BUSY.reason] += refused

@@ -303,3 +303,88 @@ async def test_refusals_beyond_those_at_once_are_delayed(place: Place) -> None:
         assert line._descriptor is None
         line.flush_refusals()
         assert (await peer.answer()).status == 503
+
+
+async def known(place: Place, peer: Peer) -> HttpProtocol:
+    """Return the connection of a caller that was answered, and then refused."""
+    assert await statuses(peer, ask()) == [503]
+    admission(place).open()
+    assert await statuses(peer, ask()) == [200]
+    admission(place).most = 0.0
+    assert await statuses(peer, ask()) == [503]
+    (line,) = lines(place)
+    assert line._descriptor is not None
+    return line
+
+
+async def test_who_is_let_in_with_a_known_head_stays_until_the_overload_is_over(
+    place: Place,
+) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        full = admission(place)
+        for _ in range(2):
+            full.open()
+            for _ in range(2):
+                assert await statuses(peer, ask()) == [200]
+                assert line._descriptor is not None and not line.transport.is_reading()
+                assert full.under_way == 0 and not line.early.has_ticket
+            full.most = 0.0
+            assert await statuses(peer, ask()) == [503]
+        full.is_overloaded = False
+        assert await statuses(peer, ask()) == [200]
+        assert line._descriptor is None and line.transport.is_reading()
+
+
+async def test_what_comes_before_the_answer_is_answered_behind_it(place: Place) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        admission(place).open()
+        assert line.read_together(ask("first"))
+        assert not line.read_together(ask("again"))
+        line.return_to_loop(ask("again"))
+        assert line._descriptor is None
+        found = [await peer.answer() for _ in range(2)]
+        assert [one.status for one in found] == [200, 200]
+        assert b"first" in found[0].body and b"again" in found[1].body
+
+
+async def test_nothing_is_refused_before_an_answer_that_is_unsent(place: Place) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        transport = line.transport
+        line.transport = Unsent(transport)  # type: ignore[assignment]  # has what is used here
+        assert not line.read_together(ask())
+        line.transport = transport
+
+
+async def test_who_leaves_while_it_is_answered_is_seen_to(place: Place) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        admission(place).open()
+        await peer.send(ask())
+    await place.until(lambda: not place.connections)
+    assert line._descriptor is None and not len(line._refused)
+    await place.until(lambda: admission(place).under_way == 0)
+
+
+async def test_one_that_was_let_in_is_not_judged_again_where_its_head_is_not_known(
+    place: Place,
+) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        admission(place).open()
+        line._heads.clear()
+        assert await statuses(peer, ask()) == [200]
+        assert line._descriptor is None
+        assert admission(place).admitted == 2 and admission(place).under_way == 0
+
+
+async def test_what_fills_a_read_may_have_more_behind_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_BYTES", len(ask()))
+    async with place.peer() as peer:
+        for _ in range(2):
+            assert await statuses(peer, ask()) == [503]
+            assert await statuses(peer, ask() * 2, 2) == [503, 503]
