@@ -321,7 +321,7 @@ class ArtifactWriter(msgspec.Struct, eq=False):
         if not parts:
             raise ValueError("a chunk needs content")
         if self._latest or self._append:
-            self._worker.chunk(Artifact(artifact.artifact_id, parts), append=True)
+            self._worker.next_chunk(artifact.artifact_id, parts)
         else:
             chunk = Artifact(
                 artifact_id=artifact.artifact_id,

@@ -32,6 +32,13 @@ class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     extra: Metadata = msgspec.field(name="~", default={})
 
 
+# What most events have none of, shared by the chunks that an artifact is made of. Thousands of them
+# wait in memory at once: with containers of their own, the garbage collector would look through
+# them again and again. Only for events that no code changes.
+NO_METADATA: Metadata = {}
+NO_EXTENSIONS: list[str] = []
+
+
 class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """The caller sent a further message. Part of the log and the history, not of any stream: the
     protocol has no event for it."""

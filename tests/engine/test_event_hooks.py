@@ -155,6 +155,34 @@ async def test_changing_what_an_event_holds_is_enough() -> None:
     assert [part["text"] for part in task["artifacts"][0]["parts"]] == ["other"]
 
 
+@pytest.mark.parametrize("kind", ["transform", "on_event"])
+async def test_what_a_hook_writes_into_one_chunk_is_in_no_other(kind: str) -> None:
+    agent = talker()
+
+    def write(event: Any) -> Any:
+        if isinstance(event, ArtifactUpdate):
+            event.metadata["own"] = event.artifact.metadata["own"] = event.extra["own"] = 1
+            event.artifact.extra["own"] = 1
+            event.artifact.extensions.append("urn:own")
+        return event
+
+    getattr(agent, kind)(write)
+    plain = Agent("Plain", "Has no hooks.")
+
+    @plain.skill
+    async def chunks(text: str) -> AsyncIterator[str]:
+        for _ in range(3):
+            yield text
+
+    async with serving(agent, plain) as site:
+        await site.send("x", **skill("chunks"))
+        said = {"message": message("chunk")}
+        async with site.stream("SendStreamingMessage", said, path="/agents/plain") as frames:
+            events = [str(frame) async for frame in frames]
+    assert sum('"artifactUpdate"' in event or "'artifactUpdate'" in event for event in events) == 3
+    assert "own" not in "".join(events)
+
+
 async def test_transforms_are_called_in_their_order_those_of_the_agent_first() -> None:
     agent, server = talker(), EventHooks()
 

@@ -48,6 +48,8 @@ from dragoman.errors import (
 from dragoman.model.artifact import Artifact
 from dragoman.model.clock import Clock
 from dragoman.model.events import (
+    NO_EXTENSIONS,
+    NO_METADATA,
     ArtifactUpdate,
     AttemptStarted,
     Event,
@@ -340,10 +342,26 @@ class Worker:
         """Record a chunk of an artifact that may be its last: it is held back for a moment."""
         if not self.is_decided:
             self.decide()
-        if self._chunks is None:
-            self._chunks = HeldChunks(partial(self.emit, is_held_chunk=True), self._fail_outside)
+        log, chunks = self.log, self._chunks or self._hold_chunks()
+        chunks.put(ArtifactUpdate(log.task_id, log.context_id, artifact, append, False))
+
+    def next_chunk(self, artifact_id: str, parts: list[Part]) -> None:
+        """Record one more chunk of an artifact, in the same way."""
         log = self.log
-        self._chunks.put(ArtifactUpdate(log.task_id, log.context_id, artifact, append, False))
+        if log.transform is not None or log.on_recorded is not None:
+            # A hook may change it in place.
+            self.chunk(Artifact(artifact_id, parts), append=True)
+            return
+        if not self.is_decided:
+            self.decide()
+        none, chunks = NO_METADATA, self._chunks or self._hold_chunks()
+        artifact = Artifact(artifact_id, parts, "", "", none, NO_EXTENSIONS, none)
+        chunks.put(ArtifactUpdate(log.task_id, log.context_id, artifact, True, False, none, none))
+
+    def _hold_chunks(self) -> HeldChunks:
+        """Return what holds chunks back, from the first one on."""
+        self._chunks = HeldChunks(partial(self.emit, is_held_chunk=True), self._fail_outside)
+        return self._chunks
 
     def close_artifact(self, artifact_id: str) -> bool:
         """Mark the latest chunk as the last one; False: it is out already."""

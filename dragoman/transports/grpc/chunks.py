@@ -7,8 +7,9 @@ event: bytes that begin and end as those of the first chunk did are another text
 the event is left to the codec.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import UNSET, DecodeError
@@ -28,6 +29,8 @@ from dragoman.transports.grpc.varints import varint
 
 _TEXT = b'"parts":[{"text":"'
 _decode_text = Decoder(str).decode
+# Without a step of Python for each event.
+_body_of = attrgetter("body")
 # Artifacts of one stream that are known. Streams with more of them gain little.
 _MOST_FORMS = 4
 # Lengths of texts that are known for each.
@@ -57,13 +60,42 @@ class ChunkForm:
         ]
         self.tail = b"".join(layer.after for layer in self._layers)
 
-    def unescaped(self, text: bytes) -> bytes | None:
-        """Return the chunk whose text is written with escapes; None: it is not one of these."""
-        try:
-            text = _decode_text(b'"%b"' % text).encode()
-        except DecodeError:
-            return None
-        return self.head(len(text)) + text + self.tail
+    def messages(self, records: Sequence[bytes]) -> list[bytes]:
+        """Return the messages of the chunks of this artifact that records begin with."""
+        prefix, suffix, start, stop = self.prefix, self.suffix, self.start, self.stop
+        texts: list[bytes] = []
+        # Chunks are most of what there is: what is done for each is in this loop.
+        for record in records:
+            if not (record.startswith(prefix) and record.endswith(suffix)):
+                break
+            text = record[start:stop]
+            if b'"' in text:
+                # More than a text.
+                break
+            texts.append(text)
+        heads, tail = self.heads, self.tail
+        sizes = set(map(len, texts))
+        if b"\\" in b"".join(texts):
+            return self._unescaped(texts)
+        if len(sizes) == 1:
+            (size,) = sizes
+            head = heads.get(size) or self.head(size)
+            return [head + text + tail for text in texts]
+        return [(heads.get(len(text)) or self.head(len(text))) + text + tail for text in texts]
+
+    def _unescaped(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Return the messages of texts, some of which are written with escapes, up to the first
+        that is none."""
+        found: list[bytes] = []
+        for text in texts:
+            if b"\\" in text:
+                try:
+                    text = _decode_text(b'"%b"' % text).encode()
+                except DecodeError:
+                    break
+            head = self.heads.get(len(text)) or self.head(len(text))
+            found.append(head + text + self.tail)
+        return found
 
     def head(self, size: int) -> bytes:
         """Return what comes before a text of some length."""
@@ -148,29 +180,24 @@ class StreamEncoder:
         self._encode = encode
         self._forms: list[ChunkForm] = []
 
-    def encode(self, events: Iterable[Recorded]) -> list[bytes]:
+    def encode(self, events: Sequence[Recorded]) -> list[bytes]:
         """Return the message of each event, as it is sent."""
+        records = list(map(_body_of, events))
         found: list[bytes] = []
-        for recorded in events:
-            record = recorded.body
-            # Chunks are most of what there is: what is done for each is in this loop.
+        at = 0
+        while records:
             for form in self._forms:
-                if record.startswith(form.prefix) and record.endswith(form.suffix):
-                    text = record[form.start : form.stop]
-                    if b"\\" in text:
-                        message = form.unescaped(text)
-                        if message is not None:
-                            found.append(message)
-                            break
-                    # With a quote in it, it is more than a text.
-                    elif b'"' not in text:
-                        size = len(text)
-                        found.append((form.heads.get(size) or form.head(size)) + text + form.tail)
-                        break
+                if messages := form.messages(records):
+                    found += messages
+                    at += len(messages)
+                    del records[: len(messages)]
+                    break
             else:
-                found.append(framed(self._encode(recorded)))
+                found.append(framed(self._encode(events[at])))
                 if len(self._forms) < _MOST_FORMS:
-                    self._learn(recorded.event)
+                    self._learn(events[at].event)
+                at += 1
+                del records[0]
         return found
 
     def _learn(self, event: Event) -> None:

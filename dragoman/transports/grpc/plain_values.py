@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -307,9 +308,15 @@ def _fill_instant(moment: AnyMessage, text: str) -> None:
     if found is None:
         # What a peer said in its own way stays out: the field has room for instants alone.
         return
-    elapsed = datetime.fromisoformat(found[1]).replace(tzinfo=UTC) - _EPOCH
-    moment.seconds = elapsed.days * 86_400 + elapsed.seconds
+    moment.seconds = _seconds_of(found[1])
     moment.nanos = int((found[2] or "0").ljust(9, "0"))
+
+
+# Thousands of events share a second.
+@lru_cache(maxsize=16)
+def _seconds_of(text: str) -> int:
+    elapsed = datetime.fromisoformat(text).replace(tzinfo=UTC) - _EPOCH
+    return elapsed.days * 86_400 + elapsed.seconds
 
 
 # Details of errors

@@ -76,6 +76,19 @@ async def test_the_last_chunk_of_a_generator_has_its_text(
     assert [one.append for one in chunks_of(stream)] == [False] + [True] * (count - 1)
 
 
+async def test_chunks_that_wait_in_memory_share_what_is_empty(house: House) -> None:
+    await house.start(counting())
+    stream = await house.stream("5", skill="at_once").rest()
+    later = [one for one in chunks_of(stream) if one.append]
+    empty = [
+        thing
+        for one in later
+        for thing in (one.metadata, one.extra, one.artifact.metadata, one.artifact.extra)
+    ]
+    assert {id(thing) for thing in empty} == {id(empty[0])}
+    assert len({id(one.artifact.extensions) for one in later}) == 1
+
+
 async def test_no_reader_waits_for_the_end_of_a_generator(house: House) -> None:
     agent = Agent("Slow", "Waits for its reader.")
     is_seen = asyncio.Event()
