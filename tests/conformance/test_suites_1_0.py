@@ -306,9 +306,20 @@ async def test_a_card_can_be_cached(base: str, http: httpx.AsyncClient) -> None:
     assert shown.headers["etag"] and shown.headers["last-modified"]
     offered = shown.json()["supportedInterfaces"]
     assert {one["protocolBinding"] for one in offered} == {"JSONRPC", "HTTP+JSON", "GRPC"}
-    # Of gRPC the place alone, without a scheme.
-    (place,) = {one["url"] for one in offered if one["protocolBinding"] == "GRPC"}
-    assert place == urlsplit(base).netloc
+
+
+async def test_the_address_of_grpc_is_a_host_and_a_port(
+    addresses: dict[str, str], http: httpx.AsyncClient
+) -> None:
+    base = addresses["server"]
+    for version, interfaces, binding in (
+        ("1.0", "supportedInterfaces", "protocolBinding"),
+        ("0.3", "additionalInterfaces", "transport"),
+    ):
+        headers = {"A2A-Version": version}
+        shown = await http.get(f"{base}/.well-known/agent-card.json", headers=headers)
+        offered = shown.json()[interfaces]
+        assert {one["url"] for one in offered if one[binding] == "GRPC"} == {urlsplit(base).netloc}
 
 
 CARD_1_0 = set(
