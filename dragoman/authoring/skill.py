@@ -249,9 +249,11 @@ class Skill:
         ):
             async for chunk in chunks:
                 try:
-                    await writer.write(chunk)
+                    waiting = writer.add(chunk)
                 except (TypeError, ValueError) as error:
                     raise self._wrong_result(error) from None
+                if waiting is not None:
+                    await waiting
 
     def _record(self, result: Any, turn: Turn) -> Awaitable[None] | None:
         """Record what is no message; return what the code has to wait for, if anything."""

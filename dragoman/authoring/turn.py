@@ -312,15 +312,24 @@ class ArtifactWriter(msgspec.Struct, eq=False):
 
     async def write(self, content: Content) -> None:
         """Add a chunk."""
-        self._emit_chunk(parts_of(content))
-        if self._worker.log.is_full:
-            await self._worker.keep_pace()
+        if (waiting := self.add(content)) is not None:
+            await waiting
+
+    def add(self, content: Content) -> Awaitable[None] | None:
+        """Add a chunk; return what the code has to wait for, if it is too far ahead."""
+        parts, worker = parts_of(content), self._worker
+        if self._latest and parts:
+            worker.next_chunk(self._artifact.artifact_id, parts)
+            self._latest = parts
+        else:
+            self._emit_chunk(parts)
+        return worker.keep_pace() if worker.log.is_full else None
 
     def _emit_chunk(self, parts: list[Part]) -> None:
         artifact = self._artifact
         if not parts:
             raise ValueError("a chunk needs content")
-        if self._latest or self._append:
+        if self._append:
             self._worker.next_chunk(artifact.artifact_id, parts)
         else:
             chunk = Artifact(

@@ -7,7 +7,8 @@ the store.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from operator import attrgetter, methodcaller
+from itertools import compress, count
+from operator import attrgetter, methodcaller, not_
 from typing import NamedTuple, Self
 
 import msgspec
@@ -233,16 +234,18 @@ _is_artifact = methodcaller("startswith", ARTIFACT_EVENT)
 class ShownBatch(NamedTuple):
     """What a stream shows of a batch, and whether it ends there."""
 
-    events: list[Recorded]
+    events: Sequence[Recorded]
     is_last: bool
 
 
 def _shown_of(batch: Sequence[Recorded], *, closes_on_input: bool) -> ShownBatch:
-    if all(map(_is_artifact, map(_body_of, batch))):
-        # Most of what streams show.
-        return ShownBatch(list(batch), False)
     shown: list[Recorded] = []
-    for recorded in batch:
+    # Artifacts are most of what streams show. They are taken together, up to the next other event.
+    taken = 0
+    for place in compress(count(), map(not_, map(_is_artifact, map(_body_of, batch)))):
+        shown += batch[taken:place]
+        taken = place + 1
+        recorded = batch[place]
         body = recorded.body
         if not body.startswith(PUBLIC_EVENTS):
             continue
@@ -251,4 +254,4 @@ def _shown_of(batch: Sequence[Recorded], *, closes_on_input: bool) -> ShownBatch
             state = event.status.state
             if state.is_terminal or (state is TaskState.INPUT_REQUIRED and closes_on_input):
                 return ShownBatch(shown, True)
-    return ShownBatch(shown, False)
+    return ShownBatch([*shown, *batch[taken:]] if taken else batch, False)

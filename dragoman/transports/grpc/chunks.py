@@ -9,7 +9,8 @@ the event is left to the codec.
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from operator import attrgetter
+from itertools import takewhile
+from operator import attrgetter, methodcaller
 from typing import NamedTuple
 
 from msgspec import UNSET, DecodeError
@@ -40,14 +41,15 @@ _MOST_LENGTHS = 64
 class ChunkForm:
     """What the chunks of one artifact have in common."""
 
-    __slots__ = ("_layers", "heads", "prefix", "start", "stop", "suffix", "tail")
+    __slots__ = ("_begins", "_ends", "_layers", "heads", "start", "stop", "tail")
 
     def __init__(self, schema: ProtoSchema, record: bytes, value: Object) -> None:
         """`record` and `value` are a chunk whose text is empty, as it is recorded and as the
         dialect has it."""
         before, separator, after = record.partition(_TEXT)
-        self.prefix, self.suffix = before + separator, after
-        self.start, self.stop = len(self.prefix), -len(after)
+        self._begins = methodcaller("startswith", before + separator)
+        self._ends = methodcaller("endswith", after)
+        self.start, self.stop = len(before + separator), -len(after)
         # What comes before texts, by their lengths, from the frame on.
         self.heads: dict[int, bytes] = {}
         update: Object = value["artifactUpdate"]
@@ -62,30 +64,24 @@ class ChunkForm:
 
     def messages(self, records: Sequence[bytes]) -> list[bytes]:
         """Return the messages of the chunks of this artifact that records begin with."""
-        prefix, suffix, start, stop = self.prefix, self.suffix, self.start, self.stop
-        texts: list[bytes] = []
-        # Chunks are most of what there is: what is done for each is in this loop.
-        for record in records:
-            if not (record.startswith(prefix) and record.endswith(suffix)):
-                break
-            text = record[start:stop]
-            if b'"' in text:
-                # More than a text.
-                break
-            texts.append(text)
+        # Chunks are most of what there is: little is done for each of them in Python.
+        chunks = takewhile(self._ends, takewhile(self._begins, records))
+        start, stop = self.start, self.stop
+        texts = [chunk[start:stop] for chunk in chunks]
+        all_texts = b"".join(texts)
+        if b"\\" in all_texts or b'"' in all_texts:
+            return self._one_by_one(texts)
         heads, tail = self.heads, self.tail
         sizes = set(map(len, texts))
-        if b"\\" in b"".join(texts):
-            return self._unescaped(texts)
         if len(sizes) == 1:
             (size,) = sizes
             head = heads.get(size) or self.head(size)
             return [head + text + tail for text in texts]
         return [(heads.get(len(text)) or self.head(len(text))) + text + tail for text in texts]
 
-    def _unescaped(self, texts: Sequence[bytes]) -> list[bytes]:
-        """Return the messages of texts, some of which are written with escapes, up to the first
-        that is none."""
+    def _one_by_one(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Return the messages of texts that may be written with escapes, up to the first that is
+        more than a text."""
         found: list[bytes] = []
         for text in texts:
             if b"\\" in text:
@@ -93,6 +89,8 @@ class ChunkForm:
                     text = _decode_text(b'"%b"' % text).encode()
                 except DecodeError:
                     break
+            elif b'"' in text:
+                break
             head = self.heads.get(len(text)) or self.head(len(text))
             found.append(head + text + self.tail)
         return found
@@ -184,30 +182,33 @@ class StreamEncoder:
         """Return the message of each event, as it is sent."""
         records = list(map(_body_of, events))
         found: list[bytes] = []
-        at = 0
         while records:
-            for form in self._forms:
-                if messages := form.messages(records):
-                    found += messages
-                    at += len(messages)
-                    del records[: len(messages)]
-                    break
-            else:
-                found.append(framed(self._encode(events[at])))
-                if len(self._forms) < _MOST_FORMS:
-                    self._learn(events[at].event)
-                at += 1
-                del records[0]
+            messages = self._chunks(records)
+            if not messages:
+                recorded = events[len(found)]
+                if len(self._forms) < _MOST_FORMS and self._learn(recorded.event):
+                    messages = self._forms[0].messages(records)
+                messages = messages or [framed(self._encode(recorded))]
+            found += messages
+            del records[: len(messages)]
         return found
 
-    def _learn(self, event: Event) -> None:
+    def _chunks(self, records: Sequence[bytes]) -> list[bytes]:
+        """Return the messages of the chunks of a known artifact that records begin with."""
+        for form in self._forms:
+            if messages := form.messages(records):
+                return messages
+        return []
+
+    def _learn(self, event: Event) -> bool:
         """Know the artifact that an event is a chunk of, if more of them may follow."""
         if not isinstance(event, ArtifactUpdate) or not event.append or event.last_chunk:
-            return
+            return False
         artifact = event.artifact
         text = artifact.parts[0].text if len(artifact.parts) == 1 else UNSET
         if text is UNSET or artifact.parts[0] != Part(text=text):
-            return
+            return False
         empty = replace(event, artifact=replace(artifact, parts=[Part(text="")]))
         value = self._dialect.event_value(empty)
         self._forms.insert(0, ChunkForm(self._schema, encode_event(empty), value))
+        return True

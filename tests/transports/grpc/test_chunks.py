@@ -92,12 +92,14 @@ def test_chunks_of_one_artifact_differ_in_their_text(codec: GrpcCodec, texts: li
 def test_chunks_of_a_known_artifact_are_not_decoded() -> None:
     encoder = V1.stream_encoder()
     encoder.encode([Recorded.of_event(1, chunk("first"))])
-    second = Recorded.of_body(2, encode_event(chunk("second\n")))
-    (message,) = encoder.encode([second])
-    update = V1.event_values(message[PREFIX_BYTES:], 100).value["artifactUpdate"]
-    assert update["artifact"]["parts"] == [{"text": "second\n"}]
-    with pytest.raises(AttributeError):
-        object.__getattribute__(second, "event")
+    texts = ["second", 'a "word"\n', "third", "back\\slash"]
+    later = [Recorded.of_body(2, encode_event(chunk(text))) for text in texts]
+    for message, text in zip(encoder.encode(later), texts, strict=True):
+        update = V1.event_values(message[PREFIX_BYTES:], 100).value["artifactUpdate"]
+        assert update["artifact"]["parts"] == [{"text": text}]
+    for recorded in later:
+        with pytest.raises(AttributeError):
+            object.__getattribute__(recorded, "event")
 
 
 def test_what_is_known_of_artifacts_and_lengths_has_a_bound() -> None:
