@@ -83,6 +83,8 @@ class Call(msgspec.Struct, frozen=True):
     # What a message is known by when it comes again, whatever it says then; empty: its id and its
     # content.
     message_key: str = ""
+    # Whether a subscription to a task that has ended shows it once, as the proto of 0.3 says.
+    shows_ended: bool = False
 
 
 class TaskReply(msgspec.Struct, frozen=True):

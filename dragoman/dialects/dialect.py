@@ -44,6 +44,8 @@ class Dialect(Protocol):
     names_tasks: bool = False
     # Whether a stream goes on while the task waits for its caller.
     keeps_open: bool = False
+    # Whether who subscribes to a task that has ended gets the task, and not an error.
+    shows_ended: bool = False
     # Methods whose answer clients read as server-sent events, whatever they accept: errors too.
     event_stream_methods: tuple[str, ...] = ()
     # What stands before and after each event of a REST stream, and the headers of any stream.

@@ -55,6 +55,9 @@ _RESOURCE = late_pattern(r"tasks/(.+?)(?:/pushNotificationConfigs(?:/(.*))?)?\Z"
 class V0Proto(V0, ProtoDialect):
     """The 0.3 dialect of REST, `/v1/…`."""
 
+    # The proto says that such a stream has the task, as GetTask has it, and ends.
+    shows_ended = True
+
     state_names: Mapping[TaskState, str] = {
         state: STATE_SPELLINGS[name] for state, name in v0_3_shapes.STATE_NAMES.items()
     }

@@ -78,7 +78,7 @@ class Following:
         """Answer `SubscribeToTask`."""
         head = await self._reader.find(scope, operation.task_id)
         upto = resume_position(call.after, head)
-        if upto is None and head.standing.state.is_terminal:
+        if upto is None and head.standing.state.is_terminal and not call.shows_ended:
             raise UnsupportedOperation("The task has ended; there is nothing to follow")
         reading = await self._reader.read(head, upto)
         position, state = LogPosition.of(head, reading.seq), reading.task.status.state

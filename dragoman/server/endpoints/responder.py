@@ -74,6 +74,7 @@ class Responder:
             patience,
             names_tasks,
             request.size,
+            shows_ended=dialect.shows_ended,
         )
 
     async def reply(self, request: HttpRequest, call: Call, dialect: Dialect) -> Reply:

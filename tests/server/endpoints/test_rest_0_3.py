@@ -134,6 +134,16 @@ async def test_a_subscription_may_be_asked_for_with_either_verb(site: Site, verb
     assert first.data["task"]["id"] == task["id"]
 
 
+@pytest.mark.requirement("T-13")
+async def test_a_task_that_has_ended_is_shown_once_to_who_subscribes(site: Site) -> None:
+    task = (await site.http.post("/v1/message:send", json={"message": proto_message()})).json()
+    path = f"/v1/tasks/{task['task']['id']}:subscribe"
+    async with site.http.stream("POST", path) as response:
+        (only,) = [frame.data async for frame in frames(response)]
+    assert only["task"]["id"] == task["task"]["id"]
+    assert only["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 async def test_the_query_says_how_much_history_there_is(site: Site) -> None:
     path = f"/v1/tasks/{(await waiting(site))['id']}"
     await made(site, taskId=path.rpartition("/")[2])

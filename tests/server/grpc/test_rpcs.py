@@ -54,6 +54,18 @@ async def test_a_task_is_the_same_over_every_binding(address: str, rpcs: Rpcs) -
     assert read.artifacts[0].parts[0].text == "hello"
 
 
+@pytest.mark.requirement("T-13")
+async def test_a_task_that_has_ended_is_shown_once_to_subscribers_of_0_3(
+    rpcs: Rpcs, old: Rpcs
+) -> None:
+    task = (await rpcs.call("SendMessage", message("hello", "ended-1")))["task"]
+    refused = await rpcs.refusal("SubscribeToTask", {"id": task["id"]})
+    assert refused[0] == "FAILED_PRECONDITION" and isinstance(refused[1], UnsupportedOperation)
+    (shown,) = await old.events("TaskSubscription", {"name": f"tasks/{task['id']}"})
+    assert shown["task"]["id"] == task["id"]
+    assert shown["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 async def test_every_operation_has_its_rpc(rpcs: Rpcs) -> None:
     task = (await rpcs.call("SendMessage", message("ask", "every-1")))["task"]
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
