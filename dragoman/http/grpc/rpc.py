@@ -38,6 +38,8 @@ _REFUSED_WITHIN = 0.1
 _LARGEST_AT_ONCE, _LARGEST_OF_ALL = 4, 16
 
 Metadata = Iterable[tuple[str, str | bytes]]
+# What a caller that compresses is told, so that it does not do so again.
+_ACCEPTED: Metadata = (("grpc-accept-encoding", "identity"),)
 
 
 class RpcFailure(Exception):
@@ -242,7 +244,8 @@ class ServedRpc:
     def _refuses(self, body: bytes | bytearray) -> bool:
         """Refuse a request by its beginning, and tell whether it was."""
         if body[0]:
-            self.fail(RpcFailure("UNIMPLEMENTED", "Compressed messages are not taken"))
+            message = "Compressed messages are not taken"
+            self.fail(RpcFailure("UNIMPLEMENTED", message, _ACCEPTED))
         elif int.from_bytes(body[1:PREFIX_BYTES]) > self._unread.largest:
             self.fail(RpcFailure("RESOURCE_EXHAUSTED", "The message is too large"))
         else:

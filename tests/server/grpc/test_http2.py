@@ -247,6 +247,17 @@ async def test_what_http2_does_not_allow_ends_the_connection(
     assert answered[-1].kind == GOAWAY and answered[-1].body[7]
 
 
+async def test_a_caller_that_compresses_is_told_what_is_taken(server: ServerProcess) -> None:
+    reader, writer = await greeted(server.port)
+    said = head("ListTasks", **{"grpc-encoding": "gzip"})
+    writer.write(frame(HEADERS, 4, 1, said) + frame(DATA, 1, 1, b"\1\0\0\0\1x"))
+    while (one := await next_frame(reader)).kind != HEADERS:
+        pass
+    writer.close()
+    assert one.flags & 1 and b"grpc-status\x0212" in one.body
+    assert b"\x14grpc-accept-encoding\x08identity" in one.body
+
+
 async def test_headers_that_are_malformed_end_their_stream_alone(server: ServerProcess) -> None:
     reader, writer = await greeted(server.port)
     for stream, bad in ((1, b"\x00\x01A\x01b"), (3, b"\x00\x01a\x02b\n")):
