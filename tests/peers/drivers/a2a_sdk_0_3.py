@@ -132,6 +132,7 @@ class Sdk:
         self.extended_card_off = (
             "" if binding == "GRPC" else "AuthenticatedExtendedCardNotConfigured"
         )
+        self.shows_ended = binding != "JSONRPC"
         self.refusal: int | None = None
         http.event_hooks["response"].append(self.note)
 

@@ -128,6 +128,7 @@ class Sdk:
         self.address, self.version, self.http = address, version, http
         self.lists = version.startswith("1.0")
         self.lists_receivers = True
+        self.shows_ended = version in ("0.3-rest", "0.3-grpc")
         self.extended_card_off = {"0.3-grpc": ""}.get(
             version, "UnsupportedOperation" if self.lists else "ExtendedAgentCardNotConfigured"
         )

@@ -82,7 +82,7 @@ def result_of(response: Any) -> Any:
 class Fasta2a:
     """The library's client, at the address that the card names."""
 
-    lists = lists_receivers = False
+    lists = lists_receivers = shows_ended = False
     extended_card_off = ""
 
     def __init__(self, address: str) -> None:

@@ -108,6 +108,8 @@ class Peer(Protocol):
     # The error that the version has for an agent without one. Empty: it has one operation for both
     # cards, as 0.3 over gRPC, and gives the public one.
     extended_card_off: str
+    # Whether who subscribes to a task that has ended gets the task: so the proto of 0.3 has it.
+    shows_ended: bool
 
     async def card(self) -> Card: ...
     async def send(
@@ -384,7 +386,11 @@ async def unknown_task(peer: Peer) -> None:
 async def finished_task_stays_finished(peer: Peer) -> None:
     task = await finished_task(peer)
     await refused(peer, peer.cancel(task.id), "TaskNotCancelable")
-    await refused(peer, follow(peer.subscribe(task.id)), "UnsupportedOperation")
+    if peer.shows_ended:
+        (shown,) = await follow(peer.subscribe(task.id))
+        expect("task subscribed to", a_task(shown).id, task.id)
+    else:
+        await refused(peer, follow(peer.subscribe(task.id)), "UnsupportedOperation")
     follow_up = peer.send(message_id("tck-complete-task"), task=task.id)
     await refused(peer, follow_up, "UnsupportedOperation")
     expect("task", await peer.get(task.id), task)
