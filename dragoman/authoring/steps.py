@@ -66,7 +66,9 @@ async def record_failure(
     """Record that a step raised, in case the code goes on with something else."""
     figures.steps.add("failed")
     figures.step_seconds.add(seconds)
-    worker.replay.fail(index, name, encode_failure(error), spent)
+    value, at, took = encode_failure(error), worker.log.now(), round(1000 * seconds)
+    failure = StepRecorded(StepKind.FAILURE, index, name, value, spent, at=at, took=took)
+    worker.replay.fail(failure)
 
 
 async def record_result(
@@ -80,7 +82,7 @@ async def record_result(
     """Record a step's result; once this returns the step is not done again."""
     figures.steps.add("ok")
     figures.step_seconds.add(seconds)
-    await worker.remember(StepKind.STEP, index, name, value, spent)
+    await worker.remember(StepKind.STEP, index, name, value, spent, round(1000 * seconds))
 
 
 # Results and failures as JSON

@@ -264,6 +264,12 @@ def text_of(message: dict[str, Any]) -> str:
     return "\n".join(found)
 
 
+def state_in(event: dict[str, Any]) -> str:
+    """Return the state that an event, as it is stored, brings its task to; empty: none."""
+    status = event.get("statusUpdate", event.get("task", {})).get("status", {})
+    return str(status.get("state", ""))
+
+
 def line_of(event: Any) -> str:
     """Return the texts that an event says, in a line."""
     texts: list[str] = []

@@ -9,6 +9,8 @@ import msgspec
 from dragoman.console.rendering import STATES, read_instant, seconds
 
 MOST_SHOWN = 2000
+# Lines below the picture.
+MOST_LINES = 300
 WIDTH, LABELS, LANE = 1000.0, 96.0, 28.0
 _INNER = WIDTH - LABELS - 16
 _LANES = ("state", "attempts", "steps", "asks", "calls", "pushes")
@@ -20,6 +22,7 @@ _LANE_OF = {
     "cancel": "attempts",
     "deadline": "attempts",
     "step": "steps",
+    "sleep": "steps",
     "ask": "asks",
     "answer": "asks",
     "question": "asks",
@@ -93,10 +96,9 @@ def draw(
         if lane == "state" or one["kind"] == LEFT or _says_again(drawn, number):
             continue
         begin, until = _span(found, number, end)
-        took = (until - begin).total_seconds()
         when = _after(first, at) if one.get("at") else _between(first, one)
         text = f"{one.get('text') or one['kind']} · {when}"
-        text += f", took {seconds(took)}" if one.get("seconds") else ""
+        text += f", {_lasts(one)} {seconds(one['seconds'])}" if one.get("seconds") else ""
         x = max(LABELS, place(begin))
         shape = Shape(used.index(lane), x, max(0.0, place(until) - x), _TONES[lane], text)
         shape.is_guess = not one.get("at")
@@ -191,15 +193,21 @@ def _span(
     """Return from when to when something lasted, as far as that can be told."""
     at, one = found[number]
     if took := float(one.get("seconds") or 0):
+        if one["kind"] == "sleep":
+            return at, min(at + timedelta(seconds=took), end)
         return at - timedelta(seconds=took), at
-    if one["kind"] == "step" and number:
-        # It is recorded when it is done, and began after what was before it.
+    if one["kind"] == "step" and number and not one.get("at"):
+        # Without times it was recorded when it was done, and began after what was before it.
         return found[number - 1][0], at
     if one["kind"] == "forwarded":
         # The agent has the task until it rests, or until another agent gets it.
         later = found[number + 1 :]
         return at, next((when for when, other in later if _ends_call(one, other)), end)
     return at, at
+
+
+def _lasts(one: dict[str, Any]) -> str:
+    return "for" if one["kind"] == "sleep" else "took"
 
 
 def _ends_call(call: dict[str, Any], other: dict[str, Any]) -> bool:

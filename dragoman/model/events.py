@@ -105,6 +105,10 @@ class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     seconds: float = 0.0
     # Of a question: whether something is stored with it for the author's code only.
     withheld: bool = False
+    # When it was recorded, in milliseconds: a step once it is done, a sleep as it begins; 0: not
+    # recorded. And how many of them a step took, without the attempts of it that were lost.
+    at: int = 0
+    took: int = 0
 
 
 class CancelRequested(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

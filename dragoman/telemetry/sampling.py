@@ -37,8 +37,9 @@ class SampledFigures(NamedTuple):
     started: float
     ended: float
     failed: float
+    # Tasks that work, and those that wait for people: the operator API fills them in, from the
+    # store.
     running: float
-    # Tasks that wait for people: the operator API fills it in, from the store.
     waiting: float
     streams: float
     requests: float
@@ -88,7 +89,7 @@ def _between(
         started=sum(started.values()),
         ended=sum(ended.values()),
         failed=sum(count for labels, count in ended.items() if labels[1] == "failed"),
-        running=counts.value("dragoman_tasks_running"),
+        running=0,
         waiting=0,
         streams=counts.value("dragoman_streams_open"),
         requests=sum(requests.values()),

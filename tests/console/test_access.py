@@ -7,11 +7,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from harness.serving import Site, message
+from harness.serving import Site, message, serving
 
 from dragoman import Agent, Turn
 from dragoman.console import pages
-from tests.console.sites import console
+from tests.console.sites import Visitor, console
+from tests.console.test_operating import gateway
 
 TOKENS = """
 [boss]
@@ -66,6 +67,16 @@ def asking() -> Agent:
     return agent
 
 
+def clerk() -> Agent:
+    agent = Agent("Clerk", "Files things.")
+
+    @agent.skill
+    async def file(text: str) -> str:
+        return "filed"
+
+    return agent
+
+
 @pytest.fixture(scope="module")
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Site, str]]:
     """A server, and the id of a task of Ada's that waits."""
@@ -112,3 +123,111 @@ async def test_a_page_is_for_who_may_see_it(place: tuple[Site, str], row: str) -
     if task in path:
         never = await get(site, path.replace(task, NEVER), "bob")
         assert words(answers["bob"], task) == words(never, NEVER)
+
+
+# Where there is a gateway, with a task of Ada's that has ended.
+GATEWAY_ROWS = {"/money": ALL, "/triggers": ALL, "/money/receipts/{task}": OWN, "/agents": ALL}
+# What Bob gets for a form about what is Ada's, or nobody's.
+FORMS = {
+    # It says that none of them was canceled.
+    "/tasks": 303,
+    "/tasks/{id}/cancel": 404,
+    "/tasks/{id}/answer": 404,
+    "/tasks/{id}/again": 404,
+    "/inbox/{id}": 404,
+    # What is typed there is no address.
+    "/agents": 422,
+    # Any caller may try it.
+    "/agents/{name}": 200,
+    "/agents/{name}/probe": 403,
+    "/agents/{name}/accept": 403,
+    "/agents/{name}/refuse": 403,
+    "/agents/{name}/pause": 403,
+    "/agents/{name}/resume": 403,
+    "/agents/{name}/remove": 403,
+    # One without a name, and those that are not his.
+    "/triggers": 422,
+    "/triggers/{id}/change": 404,
+    "/triggers/{id}/pause": 404,
+    "/triggers/{id}/resume": 404,
+    "/triggers/{id}/run": 404,
+    "/triggers/{id}/secret": 404,
+    "/triggers/{id}/remove": 404,
+    "/agents/{name}/rollouts/{rollout}/mode/{mode}": 404,
+    "/agents/{name}/rollouts/{rollout}/promote": 404,
+    "/agents/{name}/rollouts/{rollout}/rollback": 404,
+    "/delivery/replay": 403,
+    "/delivery/drop": 403,
+    "/delivery/{number}/retry": 403,
+    "/money/accept": 404,
+    # As the API has it: the task is a field there, and he has none of that id.
+    "/money/dispute": 400,
+    "/money/refund": 404,
+    "/money/resolve": 403,
+    "/system/processes/{number}/drain": 403,
+    "/system/keys/{id}/revoke": 403,
+    # It names no route.
+    "/docs": 404,
+}
+
+
+@pytest.fixture(scope="module")
+async def behind(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Site, str]]:
+    """A gateway with an agent and a trigger of Ada's, and the id of a task of hers that ended."""
+    folder: Path = tmp_path_factory.mktemp("behind")
+    (folder / "tokens.toml").write_text(TOKENS)
+    (folder / "tokens.toml").chmod(0o600)
+    tokens = str(folder / "tokens.toml")
+    async with (
+        serving(clerk()) as agent,
+        gateway(folder, auth_tokens=tokens, allow_private=True) as site,
+    ):
+        made = await site.http.post(
+            "/api/v1/agents",
+            json={"endpoint": agent.url, "name": "clerk", "pricePerTask": 1},
+            headers=bearer("ada"),
+        )
+        assert made.status_code == 201, made.text
+        body = {"message": message("the secret plan")}
+        sent = await site.http.post("/a2a/clerk/message:send", json=body, headers=bearer("ada"))
+        yield site, sent.json()["task"]["id"]
+
+
+@pytest.mark.parametrize("row", GATEWAY_ROWS)
+async def test_a_page_of_a_gateway_is_for_who_may_see_it(
+    behind: tuple[Site, str], row: str
+) -> None:
+    site, task = behind
+    path = row.format(task=task)
+    answers = {name: await get(site, path, name) for name in ("ada", "bob", "boss")}
+    assert tuple(answer.status_code for answer in answers.values()) == GATEWAY_ROWS[row]
+    assert "secret plan" not in answers["bob"].text
+    if task in path:
+        never = await get(site, path.replace(task, NEVER), "bob")
+        assert words(answers["bob"], task) == words(never, NEVER)
+
+
+def test_every_form_has_a_row() -> None:
+    assert set(pages.paths(is_form=True)) == FORMS.keys()
+
+
+@pytest.mark.parametrize("row", FORMS)
+async def test_a_form_about_what_is_anothers_does_nothing(
+    behind: tuple[Site, str], row: str
+) -> None:
+    site, task = behind
+    names = {"id": task, "name": "clerk", "number": "1", "rollout": NEVER, "mode": "canary"}
+    path = f"/console{row.format(**names)}"
+    site.http.cookies.clear()
+    visitor = Visitor(site.http)
+    await visitor.sign_in("bob-0123456789abcdef01")
+    token = await visitor.token("/console/money")
+    # A page of another site, which cannot know the token.
+    for wrong in ({"token": ""}, {"token": token, "origin": "https://evil.example"}):
+        assert (await visitor.submit(path, **wrong)).status_code == 403, wrong
+    fields = {"id": task, "task": task, "agent": "clerk", "reason": "x", "words": "x"}
+    fields |= {"endpoint": "x", "digest": "0" * 64, "letter": "1 1", "outcome": "upheld"}
+    answer = await visitor.submit(path, token=token, **fields)
+    assert answer.status_code == FORMS[row], answer.text
+    assert answer.status_code != 303 or "notice=0+canceled" in answer.headers["location"]
+    assert "secret plan" not in answer.text

@@ -17,7 +17,7 @@ from harness.serving import message, serving
 from harness.stub_servers import Answer, answering
 from playwright.async_api import Browser, Page, expect
 
-from dragoman.console.pages import overview
+from dragoman.console.pages import money, overview
 from dragoman.console.pages.attention import Attention
 from tests.console.sites import looking
 from tests.console.test_operating import gateway, named
@@ -244,7 +244,7 @@ async def _mend_the_agent(page: Page) -> None:
 
 
 async def test_what_is_in_escrow_is_accepted_or_disputed_and_decided(
-    browser: Browser, tmp_path: Path
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tokens.toml").write_text(TOKENS)
     (tmp_path / "tokens.toml").chmod(0o600)
@@ -272,6 +272,18 @@ async def test_what_is_in_escrow_is_accepted_or_disputed_and_decided(
             await page.get_by_role("link", name="receipt").first.click()
             await expect(page.locator(".facts")).to_contain_text("Fee of the gateway0.50 credits")
             await expect(page.get_by_text("Signed by this gateway")).to_be_visible()
+            # The statement goes on where its page ended, whatever comes meanwhile.
+            monkeypatch.setattr(money, "_PAGE", 1)
+            lines = page.locator("section", has_text="Statement").locator("tbody tr")
+            seen: list[str] = []
+            await page.goto("/console/money")
+            while await (more := page.get_by_role("link", name="More")).count():
+                await expect(lines).to_have_count(1)
+                seen.append(await lines.inner_text())
+                page_before = page.url
+                await more.click()
+                await expect(page).not_to_have_url(page_before)
+            assert len(seen) >= 2
             await page.goto("/console/tasks")
             await expect(page.locator("[data-row]").first).to_contain_text("10.00")
         async with looking(browser, site.url) as page:

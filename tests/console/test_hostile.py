@@ -3,15 +3,19 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from harness.serving import Site
+from harness.stub_servers import Answer, answering
 from harness.waiting import eventually
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
 
 from dragoman import Agent, Part, TaskFailed, Turn
 from tests.console.payloads import PAYLOADS
 from tests.console.sites import console, looking
+from tests.console.test_operating import gateway
 
 # Names what is wider than the page.
 _WIDE = """[...document.querySelectorAll("main *")]
@@ -120,6 +124,86 @@ async def test_no_payload_does_anything_anywhere(browser: Browser, width: int) -
         first = page.locator("[data-row]").first
         await eventually(lambda: _differs(first, before))
         await check(page)
+
+
+class Cards:
+    """An agent of another server: its card and all its answers are payloads."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        # What its card says besides.
+        self.more = ""
+
+    def handle(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        json_type = {"content-type": "application/json"}
+        if verb == "GET":
+            return 200, json_type, msgspec.json.encode(self._card())
+        said = {"code": -32603, "message": PAYLOADS[10], "data": list(PAYLOADS[:50])}
+        wrong = {"jsonrpc": "2.0", "id": msgspec.json.decode(body).get("id"), "error": said}
+        return 200, json_type, msgspec.json.encode(wrong)
+
+    def _card(self) -> dict[str, Any]:
+        spoken = {"url": f"{self.url}/a{self.more}", "protocolVersion": "1.0"}
+        return {
+            "name": PAYLOADS[12],
+            "description": PAYLOADS[10] + self.more,
+            "version": PAYLOADS[0],
+            "provider": {"organization": PAYLOADS[13], "url": "https://evil.example"},
+            "supportedInterfaces": [{**spoken, "protocolBinding": "JSONRPC"}],
+            "capabilities": {},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [
+                {"id": f"s{number}", "name": words, "description": words, "tags": [words]}
+                | {"examples": [words]}
+                for number, words in enumerate(payload[:200] for payload in PAYLOADS)
+            ],
+        }
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+async def test_no_payload_does_anything_on_the_pages_of_a_gateway(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    other = Cards()
+    with answering(other.handle) as port:
+        other.url = f"http://127.0.0.1:{port}"
+        async with (
+            gateway(tmp_path, allow_private=True) as site,
+            looking(browser, site.url, width=width, allowed=["error: Failed to load"]) as page,
+        ):
+            await page.goto("/console/agents")
+            await page.get_by_label("Address of an agent").fill(other.url)
+            await page.get_by_role("button", name="Preview").click()
+            await expect(page.locator(".question")).to_be_visible()
+            await check(page)
+            endpoint = {"endpoint": other.url, "name": "evil"}
+            made = await site.http.post("/api/v1/agents", json=endpoint)
+            assert made.status_code == 201, made.text
+            # What it says is refused and shown, and so are its calls.
+            await page.goto("/console/agents/evil")
+            await page.get_by_label("Message").fill(PAYLOADS[10])
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator("#try_hops details")).not_to_have_count(0)
+            for hop in await page.locator("#try_hops summary").all():
+                await hop.click()
+            await check(page)
+            for payload in PAYLOADS[:20]:
+                body = {"agentId": "evil", "name": payload[:100], "text": payload}
+                by_clock = {**body, "schedule": {"cron": "0 7 * * *"}}
+                made = await site.http.post("/api/v1/triggers", json=by_clock)
+                assert made.status_code in (201, 400), made.text
+            other.more = PAYLOADS[1]
+            await site.http.post("/api/v1/agents/evil/probe")
+            task = (await site.http.get("/api/v1/console/tasks")).json()["items"][0]["id"]
+            paths = ["", "/tasks", "/agents", "/agents/evil", "/triggers", "/money", "/system"]
+            paths += [f"/tasks/{task}{view}" for view in ("", "/timeline", "/raw", "/tree")]
+            for path in paths:
+                answer = await page.goto(f"/console{path}")
+                assert answer is not None and answer.status == 200, path
+                await check(page)
+            await page.goto("/console/agents/evil")
+            await expect(page.locator(".diff")).to_contain_text("</title>")
 
 
 async def _differs(row: object, before: str | None) -> bool:

@@ -2,6 +2,7 @@
 that was killed, and signing in with a browser."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ agent = Agent("Slow", "Takes its time.")
 @agent.skill
 async def work(text: str, turn: Turn) -> str:
     await turn.say("at it")
+    await turn.step("first", min, 1, 2)
     if turn.attempt == 1:
         await asyncio.Event().wait()
     return "done at last"
@@ -189,6 +191,10 @@ async def test_a_server_that_was_killed_is_seen_on_the_timeline_of_an_open_page(
                 await expect(page.locator(".actions .state")).to_have_text("completed")
                 await expect(page.locator("svg .bar-gap")).to_have_count(1)
                 await expect(page.locator("body.is-stale")).to_have_count(0)
+                # What was done before it is not stretched until the takeover.
+                step = page.locator("svg .mark-accent, svg .bar-accent")
+                await expect(step).to_contain_text("first · after")
+                await expect(step).not_to_have_class(re.compile("is-guess"))
 
 
 async def test_a_task_that_waits_for_a_person_shows_that_its_process_left(

@@ -4,6 +4,7 @@ read them."""
 import asyncio
 import contextlib
 import html
+import itertools
 import re
 import shlex
 from collections.abc import AsyncIterator
@@ -12,12 +13,13 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from harness.serving import Site, hosting
+from harness.serving import Site, client, hosting
 from harness.waiting import eventually
 from playwright.async_api import Browser, Page, expect
 
 from dragoman import Agent, TaskFailed, Turn
 from dragoman.config import load_settings
+from dragoman.console import pages
 from dragoman.console.part import ConsolePart
 from dragoman.console.rendering import instant
 from dragoman.gateway.app import gateway_app
@@ -26,6 +28,10 @@ from tests.console.sites import console, looking
 
 # What axe calls them; the lesser ones are a matter of taste.
 _SERIOUS = ("serious", "critical")
+_VIEWS = [f"/tasks/{{id}}{view}" for view in ("", "/timeline", "/raw", "/tree", "/scrubber")]
+_FILES = {"/tasks/{id}/files/{key}", "/tasks/{id}/cassette"} | {
+    f"/tasks/{{id}}/export.{kind}" for kind in ("html", "json")
+}
 
 
 class Trip(msgspec.Struct):
@@ -484,61 +490,101 @@ async def test_what_was_sent_to_try_an_agent_is_canceled_there(
 # Looks
 
 
-async def paths(site: Site) -> list[str]:
-    """Return the address of every page, with something on each."""
+async def paths(site: Site) -> dict[str, list[str]]:
+    """Return the addresses of every page, with something on each, by the path in the table."""
     done = await sent(site, "plan", "three days in Lisbon")
     await sent(site, "fail", "a flight to nowhere")
     asks = await sent(site, "fill", "a trip with a form")
     (item,) = (await site.http.get("/api/v1/console/inbox")).json()["items"]
-    views = ["", "/timeline", "/raw", "/tree", "/scrubber"]
-    return [
-        *(
-            "",
-            "/tasks",
-            "/inbox",
-            "/agents",
-            "/agents/travel-desk",
-            "/delivery",
-            "/system",
-            "/docs",
-        ),
-        *(f"/tasks/{done}{view}" for view in views),
-        *(f"/tasks/{asks}", f"/inbox/{item['id']}", "/tasks/none"),
+    by_clock = {"name": "daily", "text": "x", "schedule": {"cron": "0 7 * * *"}}
+    agent = {"agentId": "travel-desk"}
+    made = await site.http.post("/api/v1/triggers", json=by_clock | agent)
+    assert made.status_code == 201, made.text
+    views = {view: [view.format(id=done)] for view in _VIEWS}
+    views["/tasks/{id}"] += [f"/tasks/{asks}", "/tasks/none"]
+    return {
+        "/": [""],
+        "/tasks": ["/tasks"],
+        **views,
+        "/inbox": ["/inbox"],
+        "/inbox/{id}": [f"/inbox/{item['id']}"],
+        "/agents": ["/agents"],
+        "/agents/{name}": ["/agents/travel-desk", "/agents/gateway"],
+        "/triggers": ["/triggers", f"/triggers?change={made.json()['data']['id']}"],
+        "/delivery": ["/delivery"],
+        "/money": ["/money"],
+        "/money/receipts/{task}": [f"/money/receipts/{done}"],
+        "/system": ["/system?verify=1"],
+        "/docs": ["/docs", "/docs?api=console&op=find_tasks"],
+    }
+
+
+async def check_page(page: Page, path: str, rules: dict[str, Any], width: int) -> None:
+    """Look whether people can read a page."""
+    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+    # The page that one is on can be seen in the navigation.
+    here = page.locator(".top nav a[aria-current]")
+    if await here.count():
+        place = await here.bounding_box()
+        assert place is not None and place["x"] + place["width"] <= width, path
+    width_of_text = "document.querySelector('h1, .title').getBoundingClientRect().width"
+    assert await page.evaluate(width_of_text) > 10, "there are no fonts"
+    await page.evaluate(f"{{ {axe()} }}")
+    found = await page.evaluate("(rules) => axe.run(rules)", rules)
+    serious = [
+        f"{path}: {one['id']}: {one['nodes'][0]['html'][:200]}"
+        for one in found["violations"]
+        if one["impact"] in _SERIOUS
     ]
+    assert serious == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (1440, "light")])
 async def test_every_page_is_readable_by_everybody(
-    browser: Browser, site: Site, width: int, scheme: str
+    browser: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    script = axe()
     rules: dict[str, Any] = {"resultTypes": ["violations"]}
     if width == 320:
         # What another width and other colours can change.
         rules["runOnly"] = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
-    async with looking(
-        browser, site.url, width=width, scheme=scheme, allowed=["error: Failed to load"]
-    ) as page:
-        for path in await paths(site):
+    # As `dragoman up` has it: the agent, and the gateway before it.
+    settings = load_settings({}, store=str(tmp_path / "tasks.db"))
+    app = gateway_app(travel_desk(), settings=settings, is_local=True, parts=[ConsolePart()])
+    allowed = ["error: Failed to load"]
+    async with (
+        hosting(app) as url,
+        client(url) as http,
+        looking(browser, url, width=width, scheme=scheme, allowed=allowed) as page,
+    ):
+        await app.listening([url])
+        found = await paths(Site(url, http, app))
+        # Files are not looked at here.
+        assert found.keys() | _FILES == set(pages.paths())
+        for path in itertools.chain.from_iterable(found.values()):
             answer = await page.goto(f"/console{path}")
             assert answer is not None
             assert answer.status == (404 if path.endswith("/none") else 200), path
-            assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-            # The page that one is on can be seen in the navigation.
-            here = page.locator(".top nav a[aria-current]")
-            if await here.count():
-                place = await here.bounding_box()
-                assert place is not None and place["x"] + place["width"] <= width, path
-            width_of_text = "document.querySelector('h1, .title').getBoundingClientRect().width"
-            assert await page.evaluate(width_of_text) > 10, "there are no fonts"
-            await page.evaluate(f"{{ {script} }}")
-            found = await page.evaluate("(rules) => axe.run(rules)", rules)
-            serious = [
-                f"{path}: {one['id']}: {one['nodes'][0]['html'][:200]}"
-                for one in found["violations"]
-                if one["impact"] in _SERIOUS
-            ]
-            assert serious == []
+            await check_page(page, path, rules, width)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1440, "dark")])
+async def test_the_form_to_sign_in_is_readable_by_everybody(
+    browser: Browser, tmp_path: Path, width: int, scheme: str
+) -> None:
+    (tmp_path / "tokens.toml").write_text('[ada]\ntoken = "ada-0123456789abcdef01"\n')
+    (tmp_path / "tokens.toml").chmod(0o600)
+    async with (
+        console(travel_desk(), auth_tokens=str(tmp_path / "tokens.toml")) as site,
+        looking(
+            browser, site.url, width=width, scheme=scheme, allowed=["error: Failed to load"]
+        ) as page,
+    ):
+        await page.goto("/console")
+        await check_page(page, "/login", {}, width)
+        await page.get_by_label("Token or API key").fill("wrong")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await check_page(page, "/login", {}, width)
 
 
 async def test_the_first_page_weighs_little(browser: Browser, site: Site) -> None:

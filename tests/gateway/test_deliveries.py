@@ -1,14 +1,18 @@
 """What a gateway gives to an agent of its own process is two tasks; lists can have it once."""
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from harness.waiting import eventually
 
 from dragoman import Agent, Turn
 from dragoman.model.request_metadata import HOPS
 from dragoman.server.operator.tasks import deliveries
+from dragoman.server.served_agents import ServedAgents
 from tests.gateway.gateway_site import gateway
 from tests.gateway.guarded_site import ALICE, OPERATOR, guarded
 
@@ -21,6 +25,14 @@ def clerk() -> Agent:
     @agent.skill
     async def hello(text: str, turn: Turn) -> str:
         return f"hello {text}"
+
+    @agent.skill
+    async def ask(text: str, turn: Turn) -> str:
+        return (await turn.ask("Which one?")).text
+
+    @agent.skill
+    async def wait(text: str, turn: Turn) -> None:
+        await asyncio.Event().wait()
 
     return agent
 
@@ -74,6 +86,32 @@ async def say(
         headers={"A2A-Version": "1.0"} | ({"Authorization": f"Bearer {token}"} if token else {}),
     )
     assert sent.status_code == 200, sent.text
+
+
+async def test_samples_count_what_a_gateway_delivers_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path, clerk()) as site:
+        agent = await site.register(f"{site.url}/agents/clerk")
+        (part,) = [one for one in site.app.site.parts if isinstance(one, ServedAgents)]
+        live = part.operators.live
+        await live.take_sample(time.time_ns() // 1_000_000)
+        path = f"/a2a/{agent.name}"
+        await say(site.http, path, "x")
+        await say(site.http, path, "y", skillId="ask")
+        message = {"messageId": "z", "role": "ROLE_USER", "parts": [{"text": "z"}]}
+        body: dict[str, Any] = {"message": message, "metadata": {"skillId": "wait"}}
+        body["configuration"] = {"returnImmediately": True}
+        await site.http.post(f"{path}/message:send", json=body, headers={"A2A-Version": "1.0"})
+        # Both of its tasks work.
+        await eventually(lambda: _are(site.http, {"state": "TASK_STATE_WORKING"}, 2))
+        await say(site.http, "/agents/clerk", "directly")
+        await live.take_sample(time.time_ns() // 1_000_000)
+        found = live.ring.samples[-1]
+        assert (found.started, found.ended, found.failed) == (4, 2, 0)
+        assert (found.running, found.waiting) == (1, 1)
+
+
+async def _are(http: httpx.AsyncClient, query: dict[str, str], count: int) -> bool:
+    return len(await listed(http, **query)) == count
 
 
 async def test_a_caller_who_claims_to_be_a_gateway_is_listed(tmp_path: Path) -> None:

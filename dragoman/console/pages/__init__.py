@@ -97,9 +97,9 @@ _TABLE = [
 ]
 
 
-def paths() -> list[str]:
-    """Return the paths of all pages that are read."""
-    return [row.path for row in _TABLE if not row.is_form]
+def paths(*, is_form: bool = False) -> list[str]:
+    """Return the paths of all pages that are read, or that take what is submitted."""
+    return [row.path for row in _TABLE if row.is_form == is_form]
 
 
 def find(path: str, *, is_form: bool = False) -> tuple[Page, Mapping[str, str]] | None:

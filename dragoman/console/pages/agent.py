@@ -176,7 +176,7 @@ async def _stream(visit: Visit, context: dict[str, Any], task_id: str) -> dict[s
         "curl": visit.command(view.curl(visit.origin, task)),
         "earlier": bool(events) and events[0]["position"] > 1,
         "streamed": [
-            {**one, "line": content.line_of(one["event"])}
+            one | {"line": content.line_of(one["event"]), "state": content.state_in(one["event"])}
             for one in shown
             if one["shown"] is not None
         ],

@@ -18,8 +18,12 @@ async def show(visit: Visit) -> Answer:
     api = visit.api
     balance = await api.gateway("GET", "/billing/balance")
     usage = await api.gateway("GET", "/billing/usage", period="30d")
-    offset = int(number) if (number := visit.query.get("from", "")).isdecimal() else 0
-    lines = await api.gateway("GET", "/billing/transactions", limit=_PAGE, offset=offset)
+    before = visit.query.get("before", "")
+    before = before if before.isdecimal() else ""
+    # One more than is shown tells whether there are any.
+    found = await api.gateway("GET", "/billing/transactions", limit=_PAGE + 1, before=before)
+    lines = found["transactions"][:_PAGE]
+    is_more = len(found["transactions"]) > _PAGE
     escrows = await api.gateway("GET", "/billing/escrow", limit=_ESCROWS)
     disputes: list[dict[str, Any]] = []
     if visit.is_operator:
@@ -35,17 +39,16 @@ async def show(visit: Visit) -> Answer:
             top.append((title, sorted(paid, key=lambda one: -one["cost"])))
     daily = usage["daily"]
     spent, earned = [day["spent"] for day in daily], [day["earned"] for day in daily]
-    is_more = offset + _PAGE < lines["total"]
     context = {
         "balance": balance,
         "usage": chart(
             "Spent and earned", f"{usage['total_spent']:g}", "in 30 days", earned, spent
         ),
         "totals": usage,
-        "lines": lines["transactions"],
+        "lines": lines,
         "escrows": escrows["escrows"],
         "more_escrows": max(0, escrows["total"] - _ESCROWS),
-        "next": link("/money", **{"from": offset + _PAGE}) if is_more else "",
+        "next": link("/money", before=lines[-1]["id"]) if is_more else "",
         "disputes": disputes,
         "top": top,
     }

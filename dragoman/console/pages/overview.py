@@ -5,6 +5,7 @@ from typing import Any
 from dragoman.console.charts import Chart, chart
 from dragoman.console.pages import tasks
 from dragoman.console.pages.attention import attention
+from dragoman.console.rendering import seconds
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
 
 # Seconds between two samples, and between two drawings: a fault is told within ten.
@@ -70,9 +71,12 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
     started = [one["started"] / _EVERY for one in samples]
     failed = [one["failed"] / _EVERY for one in samples]
     p50, p99 = ([one[name] or 0.0 for one in samples] for name in ("p50", "p99"))
-    slow, usual = (max(some[-12:], default=0.0) for some in (p99, p50))
+    slow, usual = (_duration(max(some[-12:], default=0.0)) for some in (p99, p50))
     ended, bad = sum(one["ended"] for one in samples), sum(one["failed"] for one in samples)
     share = f"{100 * bad / ended:.1f}" if ended else "0"
+
+    sends = chart("Send", slow, f"p99 · {usual} p50", p99, slots=_SLOTS)
+    sends.peak = _duration(max(p99, default=0.0))
 
     def drawn(name: str, amount: str, unit: str, *lines: list[float]) -> Chart:
         return chart(name, amount, unit, *lines, slots=_SLOTS)
@@ -87,11 +91,15 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
             [one["waiting"] for one in samples],
         ),
         drawn("Failed", share, "% of 15 min", failed),
-        drawn("Send", f"{slow:.0f}", f"ms p99 · {usual:.0f} ms p50", p99),
+        sends,
         drawn(
             "Streams", f"{last.get('streams', 0):,}", "open", [one["streams"] for one in samples]
         ),
     ]
+
+
+def _duration(milliseconds: float) -> str:
+    return seconds(milliseconds / 1000) if milliseconds else "–"
 
 
 def _agents(
@@ -110,8 +118,14 @@ def _agents(
                 into[figure] += one[figure]
             into["p50"] = one["p50"] or into["p50"]
             into["p99"] = max(into["p99"], one["p99"] or 0)
+    behind = set(names.values())
     for name, one in found.items():
-        # What a gateway gives to an agent begins at the gateway, and ends as the agent's.
+        # What a gateway gives to an agent begins at the gateway, and ends as the agent's. What it
+        # gives to one of its own server ends there once more, as the agent's own.
         one["tasks"] = max(one["started"], one["ended"])
+        if name in behind and 0 < one["started"] < one["ended"] and name in served:
+            twice = one["ended"] / one["started"]
+            one["tasks"] = one["ended"] = one["started"]
+            one["failed"] = round(one["failed"] / twice)
         one["id"] = ids.get(name, "")
     return sorted(found.values(), key=lambda one: (-one["failed"], -one["tasks"], one["name"]))

@@ -112,6 +112,7 @@ async def timeline_view(visit: Visit) -> Answer:
         "transitions": timeline.transition_lines(found, await agent_names(visit)),
         "pushes": [{**one, "text": timeline.push_line(one)} for one in pushes],
         "cut_after": len(found) if is_cut else 0,
+        "most_lines": timeline.MOST_LINES,
     }
     live = ["task_head", "timeline"]
     is_over = context["task"]["isEnded"] and not any(
@@ -139,7 +140,8 @@ async def raw(visit: Visit) -> Answer:
     here = path_of(context["task"]["id"], "Raw")
     context |= {
         "events": [
-            {**dialect_views.shown_event(one, view), "line": content.line_of(one["event"])}
+            dialect_views.shown_event(one, view)
+            | {"line": content.line_of(one["event"]), "state": content.state_in(one["event"])}
             for one in events
         ],
         "shape": shape if view else "stored",

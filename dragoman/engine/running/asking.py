@@ -130,7 +130,8 @@ def _take(worker: Worker, question: Question, place: int | None) -> QuestionAnsw
         worker.log.withhold(seq, question.opened)
         worker.replay.set_secret(question.index, seq, question.opened)
     value = msgspec.Raw(msgspec.json.encode(answer))
-    worker.note(StepRecorded(StepKind.ANSWER, question.index, question.wanted.name, value))
+    index, name, at = question.index, question.wanted.name, worker.log.now()
+    worker.note(StepRecorded(StepKind.ANSWER, index, name, value, at=at))
     if place is not None:
         worker.take(place)
     draft = worker.log.draft
@@ -153,14 +154,15 @@ def _record_question(worker: Worker, question: Question, refused: int = UNANSWER
     record = QuestionRecord(question.request.sensitive, question.due, refused, foreign_ids)
     # A question that is put again keeps its key.
     lock_key = question.lock_key if refused == UNANSWERED else b""
+    now = worker.log.now()
     event = StepRecorded(
         StepKind.ASK,
         question.index,
         question.wanted.name,
         record.encoded(),
         withheld=bool(lock_key),
+        at=now,
     )
-    now = worker.log.now()
     update = questions.status(now)
     # Questions of one moment share one status: a reader that stops at the first sees all of them.
     is_restated = questions.shown is not None and worker.log.restate(questions.shown, update)

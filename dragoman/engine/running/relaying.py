@@ -25,7 +25,8 @@ def _be_discreet(worker: Worker) -> None:
     """Withhold the messages that come: they answer a sensitive question of another agent."""
     if not worker.replay.is_discreet:
         is_sensitive = QuestionRecord(sensitive=True).encoded()
-        worker.note(StepRecorded(StepKind.ASK, ELSEWHERE, "relay", is_sensitive))
+        at = worker.log.now()
+        worker.note(StepRecorded(StepKind.ASK, ELSEWHERE, "relay", is_sensitive, at=at))
 
 
 def record_forwarded(worker: Worker, forwarded: Forwarded) -> None:

@@ -299,11 +299,11 @@ class Replay(msgspec.Struct, eq=False):
             raise CodeChanged(self._difference(index, StepKind.ANSWER, question, kind, name))
         return RecalledStep(index, done)
 
-    def fail(self, index: int, name: str, value: msgspec.Raw, spent: float = 0.0) -> None:
+    def fail(self, failure: StepRecorded) -> None:
         """Note that a step raised. It is recorded only if the code goes on with something else, and
         not if the code tries again or the process dies first."""
-        if index not in self._steps:
-            self._failed[index] = StepRecorded(StepKind.FAILURE, index, name, value, spent)
+        if failure.index not in self._steps:
+            self._failed[failure.index] = failure
 
     def failures(self, kind: StepKind, name: str) -> list[StepRecorded]:
         """Return the failed steps that the code does not try again next: they are recorded, and

@@ -421,10 +421,17 @@ class Worker:
         return TaskFailed(self._changed)
 
     async def remember(
-        self, kind: StepKind, index: int, name: str, value: msgspec.Raw, spent: float = 0.0
+        self,
+        kind: StepKind,
+        index: int,
+        name: str,
+        value: msgspec.Raw,
+        spent: float = 0.0,
+        took: int = 0,
     ) -> None:
         """Record a step; once this returns it will not be done again."""
-        self.note(StepRecorded(kind, index, name, value, spent))
+        at = self.log.now()
+        self.note(StepRecorded(kind, index, name, value, spent, at=at, took=took))
         await self.log.durable(self.log.seq)
 
     def note(self, event: TurnBegan | StepRecorded, withheld: bytes = b"") -> Recorded:

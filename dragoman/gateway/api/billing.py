@@ -1,6 +1,6 @@
 """Credits: balance, statement, usage, and purchases."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -61,6 +61,8 @@ class TransactionQuery(Paged, frozen=True, kw_only=True):
     """Which lines are wanted."""
 
     type: Kind | msgspec.UnsetType = msgspec.UNSET
+    # The id of a line: those before it, however many there are after it.
+    before: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] = 0
 
 
 class UsageQuery(msgspec.Struct, frozen=True):
@@ -133,7 +135,11 @@ async def list_transactions(ask: Ask) -> Transactions:
     query: TransactionQuery = ask.query
     kind = "" if query.type is msgspec.UNSET else query.type
     found = await ask.gateway.ledger.statement(
-        ask.principal, kind=kind, limit=query.limit, offset=query.offset
+        ask.principal,
+        kind=kind,
+        limit=query.limit,
+        offset=query.offset,
+        before=query.before,
     )
     shown = [_transaction(line) for line in found.lines]
     return Transactions(shown, found.total, query.limit, query.offset)

@@ -173,16 +173,25 @@ class Ledger:
         return found or Balance()
 
     async def statement(
-        self, owner: Principal, *, kind: str = "", limit: int = 20, offset: int = 0
+        self,
+        owner: Principal,
+        *,
+        kind: str = "",
+        limit: int = 20,
+        offset: int = 0,
+        before: int = 0,
     ) -> StatementPage:
-        """Return a page of a principal's statement, the latest first; raises `InvalidParams`."""
+        """Return a page of a principal's statement, the latest first, of those `before` a line by
+        its number if one is given; raises `InvalidParams`."""
         if kind and kind not in KINDS:
             raise InvalidParams(f"must be one of {', '.join(KINDS)}", field="type")
         if not 1 <= limit <= MOST_LINES or not 0 <= offset < 1 << 40:
             raise InvalidParams(f"must be from 1 to {MOST_LINES}", field="limit")
         await self.balance(owner)
         kinds = (kind,) if kind else KINDS
-        return await self.store.statement(owner.text, kinds, limit=limit, offset=offset)
+        return await self.store.statement(
+            owner.text, kinds, limit=limit, offset=offset, before=before
+        )
 
     async def usage(self, owner: Principal, period: str = "30d") -> Usage:
         """Return what each day of a period came to, also days without entries."""

@@ -23,6 +23,7 @@ from dragoman.model.events import (
     Forwarded,
     MessageAdded,
     StatusUpdate,
+    StepKind,
     StepRecorded,
 )
 from dragoman.model.record import Recorded
@@ -73,7 +74,7 @@ _KINDS = {
     b"delegated": "delegated",
     b"eventDropped": "dropped",
 }
-_WITHOUT_TIME = frozenset({"artifact", "message", "step", "turn", "trace", "scopes"})
+_WITHOUT_TIME = frozenset({"artifact", "message", "turn", "trace", "scopes"})
 
 
 def kind_of(recorded: Recorded) -> str:
@@ -85,7 +86,7 @@ def _time_of(event: Event) -> str:
     match event:
         case Task() | StatusUpdate():
             return event.status.timestamp
-        case Delegated(at=at) | AttemptStarted(at=at):
+        case Delegated(at=at) | AttemptStarted(at=at) | StepRecorded(at=at):
             return instant(at)
         case _:
             return ""
@@ -283,6 +284,13 @@ async def _push_marks(ask: OperatorAsk, head: TaskRow) -> list[PushMark]:
     return found
 
 
+def _seconds_of(step: StepRecorded) -> float:
+    """Return how long a step took, or is to sleep from when it was recorded."""
+    if step.kind is StepKind.SLEEP and step.at:
+        return max(0, msgspec.json.decode(step.value, type=int) - step.at) / 1000
+    return step.took / 1000 or step.seconds
+
+
 def _transitions(recorded: Recorded) -> list[TransitionItem]:
     event = recorded.event
     found = TransitionItem(position=recorded.seq, kind=kind_of(recorded), at=_time_of(event))
@@ -300,7 +308,9 @@ def _transitions(recorded: Recorded) -> list[TransitionItem]:
         case StepRecorded():
             kind = event.kind.value
             named = event.name if kind in ("step", event.name) else f"{kind} {event.name}"
-            more = {"text": named, "seconds": event.seconds}
+            more = {"text": named, "seconds": _seconds_of(event)}
+            if event.kind not in (StepKind.STEP, StepKind.FAILURE):
+                more["kind"] = kind
         case Delegated():
             more = {"agent": event.agent, "task_id": event.task_id, "seconds": event.seconds}
         case Forwarded():

@@ -26,9 +26,9 @@ _READ_AT_ONCE = 50
 _LAST = 4
 
 
-def inbox_item(head: TaskRow, request: Request, to: str) -> InboxItem:
-    """Return a request that waits for a person, as lists show it. `to`: the id of the agent that a
-    gateway gave its task to, if any."""
+def inbox_item(head: TaskRow, request: Request, *, words: str, to: str) -> InboxItem:
+    """Return a request that waits for a person, as lists show it. `words`: the first of its task;
+    `to`: the id of the agent that a gateway gave its task to, if any."""
     handoff = request.handoff
     return InboxItem(
         id=request.request_id,
@@ -36,6 +36,7 @@ def inbox_item(head: TaskRow, request: Request, to: str) -> InboxItem:
         prompt=request.prompt,
         task_id=head.task_id,
         context_id=head.context_id,
+        words=words,
         agent=head.scope.agent,
         to=to,
         tenant=head.scope.tenant,

@@ -23,7 +23,7 @@ from dragoman.server.operator.shapes import (
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.server.operator.tasks.endpoints import given
-from dragoman.server.operator.tasks.items import agents_of, place_of
+from dragoman.server.operator.tasks.items import place_of, texts_of
 from dragoman.stores.interface import TaskRow
 
 ENDPOINTS = OperatorRows()
@@ -49,8 +49,11 @@ async def list_inbox(ask: OperatorAsk) -> InboxItems:
 
 
 async def _items(ask: OperatorAsk, found: Sequence[tuple[TaskRow, Request]]) -> list[InboxItem]:
-    agents = await agents_of(ask.store, [head for head, _ in found])
-    return [inbox_item(head, one, to) for (head, one), to in zip(found, agents, strict=True)]
+    texts = await texts_of(ask.store, [head for head, _ in found])
+    return [
+        inbox_item(head, one, words=text.words, to=text.to)
+        for (head, one), text in zip(found, texts, strict=True)
+    ]
 
 
 @ENDPOINTS.add("GET", "/inbox/{id}", query=OneTask)

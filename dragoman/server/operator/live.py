@@ -6,12 +6,12 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from dragoman.model.task import INTERRUPTED
+from dragoman.model.task import INTERRUPTED, TaskState
 from dragoman.server.operator.tasks.quiet import LastSign, QuietTasks, usual_milliseconds
-from dragoman.stores.interface import Store, TaskRow
+from dragoman.stores.interface import Store, Survey, TaskRow
 from dragoman.telemetry import page
 from dragoman.telemetry.sampling import EVERY, SampleRing
 
@@ -31,14 +31,18 @@ _READ_AGAIN = 300.0
 _MEASURED_EVERY = 60.0
 _MEASURED = 15
 _MOST_READS = 10_000
+_AT_WORK = (TaskState.SUBMITTED, TaskState.WORKING)
 
 
 class LiveFigures:
     """Samples, and the latest change of what each viewer sees."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, share: Callable[[Survey], Awaitable[float]]) -> None:
+        """`share` tells which share of some tasks count: a gateway and an agent of one server may
+        have two for one piece of work."""
         self.ring = SampleRing(page.everything)
         self._store = store
+        self._share = share
         self._quiet = QuietTasks(store)
         # By the minutes of which they are: when they were counted, and what came of it.
         self.top_lists: dict[int, tuple[float, TopLists]] = {}
@@ -66,20 +70,42 @@ class LiveFigures:
         while True:
             await asyncio.sleep(EVERY)
             try:
-                # In a thread: it reads what other workers counted.
-                await asyncio.to_thread(self.ring.look, time.time_ns() // 1_000_000)
-                await self._count_waiting()
+                await self.take_sample(time.time_ns() // 1_000_000)
                 await self._measure()
             except Exception:
                 # Whatever it was: charts have a gap, and nothing else is wrong.
                 logger.exception("the figures could not be sampled")
 
-    async def _count_waiting(self) -> None:
-        """Have the last sample say how many tasks wait for people, which only the store knows."""
+    async def take_sample(self, at: int) -> None:
+        """Count what happened since the sample before."""
+        # In a thread: it reads what other workers counted.
+        await asyncio.to_thread(self.ring.look, at)
+        await self._count_tasks()
+
+    async def _count_tasks(self) -> None:
+        """Have the last sample say how many tasks work and how many wait for people, which only
+        the store knows, and count each piece of work once."""
+        if not self.ring.samples:
+            return
+        last = self.ring.samples[-1]
         counts = await self._store.counts()
-        waiting = sum(counts.get(state, 0) for state in INTERRUPTED)
-        if self.ring.samples:
-            self.ring.samples[-1] = self.ring.samples[-1]._replace(waiting=waiting)
+        since = last.at - round(1000 * last.seconds)
+        is_changed = last.started or last.ended
+        share = await self._share(Survey(limit=0, status_since=since)) if is_changed else 1.0
+        self.ring.samples[-1] = last._replace(
+            started=round(last.started * share),
+            ended=round(last.ended * share),
+            failed=round(last.failed * share),
+            running=await self._count(counts, _AT_WORK),
+            waiting=await self._count(counts, INTERRUPTED),
+        )
+
+    async def _count(self, counts: dict[TaskState, int], states: Iterable[TaskState]) -> int:
+        found = 0
+        for state in states:
+            if count := counts.get(state, 0):
+                found += round(count * await self._share(Survey(limit=0, state=state)))
+        return found
 
     async def _measure(self) -> None:
         """Note how large the store is, once in a minute."""

@@ -13,6 +13,7 @@ from dragoman.server.operator.addresses import API, DESCRIPTION, INBOX, METRICS,
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.preloading import Preloading
 from dragoman.server.site import Site
+from dragoman.stores.interface import Survey
 
 if TYPE_CHECKING:
     from dragoman.server.operator.api import OperatorApi
@@ -23,7 +24,7 @@ class OperatorPaths:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self.live = LiveFigures(site.store)
+        self.live = LiveFigures(site.store, self._share)
         self.preloading = Preloading(self._load())
         self._api: OperatorApi
         self._admin: dict[str, Answer] = {}
@@ -60,6 +61,12 @@ class OperatorPaths:
     async def _answer_admin(self, path: str, request: HttpRequest) -> None:
         await self.preloading.finish()
         await self._admin[path](request)
+
+    async def _share(self, survey: Survey) -> float:
+        # Loaded with the first sample at the latest, which is some seconds after the start.
+        from dragoman.server.operator.tasks.deliveries import share_but_deliveries
+
+        return await share_but_deliveries(self._site, survey)
 
     def _load(self) -> Iterator[None]:
         from dragoman.server.operator import shapes

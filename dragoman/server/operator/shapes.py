@@ -224,6 +224,8 @@ class InboxItem(_Shape, frozen=True, omit_defaults=True):
     tenant: str
     owner: str
     since: str
+    # The first words of its task.
+    words: str = ""
     # In a gateway: the id of the registered agent that asks.
     to: str = ""
     sensitive: bool = False
@@ -299,6 +301,7 @@ class TransitionItem(_Shape, frozen=True, omit_defaults=True):
     """Something that a timeline shows."""
 
     position: int
+    # As of its event; a step is also a `sleep`, an `ask` or an `answer`.
     kind: str
     at: str = ""
     state: TaskState | UnsetType = UNSET
@@ -307,6 +310,7 @@ class TransitionItem(_Shape, frozen=True, omit_defaults=True):
     # Of a call of another agent, and its task there.
     agent: str = ""
     task_id: str = ""
+    # What a step or a call took, until `at`; what a sleep is to last, from `at` on.
     seconds: float = 0.0
 
 

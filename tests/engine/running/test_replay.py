@@ -220,7 +220,7 @@ def test_an_open_question_that_is_not_reached_any_more_is_told_too() -> None:
 
 
 def failed(replay: Replay, index: int, name: str) -> None:
-    replay.fail(index, name, msgspec.Raw(b'"boom"'))
+    replay.fail(StepRecorded(StepKind.FAILURE, index, name, msgspec.Raw(b'"boom"')))
 
 
 def test_a_step_that_failed_has_its_place_when_it_is_tried_again() -> None:

@@ -61,6 +61,9 @@ async def test_a_statement_is_read_page_by_page_and_is_ones_own(market: Market) 
     whole = await site.ask("GET", "/billing/transactions", headers=buyer)
     page = await site.ask("GET", "/billing/transactions?limit=1&offset=1", headers=buyer)
     assert page["transactions"] == whole["transactions"][1:2]
+    first = whole["transactions"][0]["id"]
+    rest = await site.ask("GET", f"/billing/transactions?before={first}", headers=buyer)
+    assert rest["transactions"] == whole["transactions"][1:] and rest["transactions"]
     assert page["total"] == whole["total"]
     assert {one["type"] for one in whole["transactions"]} == {"initial_grant", "task_debit"}
     for wrong in ("type=theft", "limit=101", "offset=-1"):

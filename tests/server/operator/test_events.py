@@ -1,5 +1,7 @@
 """The log of a task: windows, streams, timelines; and that none grows with the log."""
 
+import asyncio
+import contextlib
 import json
 import time
 from typing import Any
@@ -9,6 +11,7 @@ from harness.serving import Frame, frames
 from harness.waiting import within
 from msgspec.structs import replace
 
+from dragoman import Agent, Turn
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
@@ -132,9 +135,33 @@ async def test_a_timeline_has_states_steps_and_questions() -> None:
         states = [one["state"] for one in found["items"] if "state" in one]
         assert states[0] == "TASK_STATE_SUBMITTED" and states[-1] == "TASK_STATE_COMPLETED"
         assert "TASK_STATE_INPUT_REQUIRED" in states
-        assert any(one["kind"] == "step" and "ask" in one["text"] for one in found["items"])
+        assert any(one["kind"] == "ask" and "ask" in one["text"] for one in found["items"])
         own = (await site.read(f"/tasks/{task}/transitions", ALICE))["items"]
         assert {one["kind"] for one in own} == {"task", "status", "message"}
+
+
+async def test_a_timeline_says_when_steps_were_and_how_long_they_took() -> None:
+    agent = Agent("Walker", "does it step by step")
+
+    @agent.skill
+    async def walk(text: str, turn: Turn) -> str:
+        await turn.step("first", asyncio.sleep, 0.01)
+        with contextlib.suppress(ValueError):
+            await turn.step("wrong", int, "x")
+        await turn.sleep(0.02, name="rest")
+        return "there"
+
+    async with operator_site(agent) as site:
+        task = await site.made("x", skill="walk")
+        items = (await site.read(f"/tasks/{task}/transitions"))["items"]
+        steps = {one["text"]: one for one in items if one["kind"] in ("step", "sleep")}
+        assert list(steps) == ["first", "failure wrong", "sleep rest"]
+        times = [one["at"] for one in items]
+        assert all(times) and times == sorted(times)
+        assert steps["first"]["seconds"] >= 0.01 and steps["sleep rest"]["seconds"] == 0.02
+        assert [steps[name]["kind"] for name in steps] == ["step", "step", "sleep"]
+        whole = (await site.read(f"/tasks/{task}/events", limit=50))["items"]
+        assert all(one["at"] for one in whole if one["kind"] == "step")
 
 
 @pytest.mark.parametrize("events", [100_000])

@@ -28,6 +28,9 @@ async def test_what_waits_is_listed_longest_first_to_who_may_see_it(location: st
             assert await waiting(BOSS, limit=limit) == tasks
         assert await waiting(ALICE) == [tasks[0], tasks[2]]
         assert await waiting(ANNA) == await waiting(CHIEF) == [tasks[1]]
+        # It says what it is about.
+        first = await site.read(f"/inbox/{tasks[0]}")
+        assert (first["words"], first["prompt"]) == ("x", "What shall it be?")
         assert await waiting(BOSS, tenant="acme") == [tasks[1]]
         assert await waiting(BOSS, agent="other") == []
         (item,) = await site.walk("/inbox", ANNA)

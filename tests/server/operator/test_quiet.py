@@ -9,6 +9,7 @@ from dragoman.model.events import Forwarded, StepKind, StepRecorded
 from dragoman.model.task import TaskState
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.tasks.quiet import SILENT, UNANSWERED, QuietTasks
+from dragoman.stores.interface import Survey
 from dragoman.stores.memory import MemoryStore
 from dragoman.telemetry.sampling import AgentFigures, SampledFigures
 from dragoman.testing.promises.samples import addition, chunk, creation, head_of, write
@@ -68,11 +69,15 @@ async def test_a_task_that_ended_or_waits_for_a_person_is_not_quiet() -> None:
     assert await QuietTasks(store).look({}, BEGAN + 100 * SILENT) == []
 
 
+async def _all(_: Survey) -> float:
+    return 1.0
+
+
 async def test_a_task_at_a_gateway_is_quiet_as_late_as_those_of_its_agents() -> None:
     store, now = MemoryStore(), time.time_ns() // 1_000_000
     await write(store, creation("t", state=TaskState.WORKING, at=now - 2 * SILENT))
     (gateway,) = {head.scope.agent for head in [await head_of(store, "t")]}
-    live = LiveFigures(store)
+    live = LiveFigures(store, _all)
     took = AgentFigures(started=0, ended=1, failed=0, p50=1.0, p99=10.0 * SILENT)
     names = SampledFigures._fields[:-1]
     live.ring.samples.append(SampledFigures(**dict.fromkeys(names, 0), agents={"remote": took}))

@@ -36,6 +36,14 @@ async def without_deliveries(site: Site, heads: Sequence[TaskRow]) -> list[TaskR
     ]
 
 
+async def share_but_deliveries(site: Site, survey: Survey) -> float:
+    """Return which share of some tasks are no deliveries, as far as the latest of them tell."""
+    if site.is_delivery is None:
+        return 1.0
+    heads = await site.store.survey(replace(survey, limit=_AT_ONCE))
+    return len(await without_deliveries(site, heads)) / len(heads) if heads else 1.0
+
+
 async def find_but_deliveries(
     site: Site, survey: Survey
 ) -> tuple[list[TaskRow], tuple[int, int] | None]:

@@ -138,7 +138,10 @@ async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
         attempt=attempt,
         deadline=instant(deadline),
         why=why,
-        requests=[inbox_item(head, one, item.to) for one in await _requests(ask, head)],
+        requests=[
+            inbox_item(head, one, words=item.words, to=item.to)
+            for one in await _requests(ask, head)
+        ],
     )
 
 

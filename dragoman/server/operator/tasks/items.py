@@ -38,7 +38,7 @@ class TaskTexts:
         self.made_at = "" if first is None else first.status.timestamp
         self.said = "" if message is None else message.text
         # What lists show: of a message without text its data.
-        self.shown = self.said or ("" if message is None else _data_of(message))
+        self.words = _short(self.said or ("" if message is None else _data_of(message)))
         self.skill = skill if isinstance(skill, str) else ""
         self.to = to
         self.error = error
@@ -73,15 +73,6 @@ async def read_openings(
             yield head, opening_texts(log, await _error(store, head)), log
         # A file is read without waiting.
         await asyncio.sleep(0)
-
-
-async def agents_of(store: Store, heads: Sequence[TaskRow]) -> list[str]:
-    """Return the id of the agent that a gateway gave each of some tasks to; empty: to none."""
-    places = [(head.number, 0) for head in heads]
-    logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
-    # A file is read without waiting.
-    await asyncio.sleep(0)
-    return [agent_in(log) for log in logs]
 
 
 async def openings_of(store: Store, heads: Sequence[TaskRow]) -> list[bytes]:
@@ -126,7 +117,7 @@ def item_of(head: TaskRow, texts: TaskTexts) -> TaskItem:
         status_at=instant(head.standing.status_at),
         made_at=texts.made_at,
         events=head.standing.last_seq,
-        words=_short(texts.shown),
+        words=texts.words,
         skill=_short(texts.skill),
         to=texts.to,
         error=_short(texts.error),
