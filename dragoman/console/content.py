@@ -270,9 +270,9 @@ def state_in(event: dict[str, Any]) -> str:
     return str(status.get("state", ""))
 
 
-def line_of(event: Any) -> str:
-    """Return the texts that an event says, in a line."""
-    texts: list[str] = []
+def line_of(event: dict[str, Any]) -> str:
+    """Return the texts that an event says, in a line; of a step its name."""
+    texts: list[str] = [event.get("stepRecorded", {}).get("name", "")[:_LINE]]
 
     def collect(value: Any) -> None:
         if isinstance(value, dict):

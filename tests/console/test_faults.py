@@ -283,7 +283,8 @@ async def test_what_is_in_escrow_is_accepted_or_disputed_and_decided(
                 page_before = page.url
                 await more.click()
                 await expect(page).not_to_have_url(page_before)
-            assert len(seen) >= 2
+            seen.append(await lines.inner_text())
+            assert len(seen) == len(set(seen)) >= 2
             await page.goto("/console/tasks")
             await expect(page.locator("[data-row]").first).to_contain_text("10.00")
         async with looking(browser, site.url) as page:

@@ -77,6 +77,15 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
 
     sends = chart("Send", slow, f"p99 · {usual} p50", p99, slots=_SLOTS)
     sends.peak = _duration(max(p99, default=0.0))
+    waits = chart(
+        "Waiting for people",
+        f"{waiting}{'+' if waiting >= 50 else ''}",
+        "question" if waiting == 1 else "questions",
+        [one["waiting"] for one in samples],
+        slots=_SLOTS,
+    )
+    # Two tasks that wait for each other have one question.
+    waits.peak += " tasks"
 
     def drawn(name: str, amount: str, unit: str, *lines: list[float]) -> Chart:
         return chart(name, amount, unit, *lines, slots=_SLOTS)
@@ -84,12 +93,7 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
     return [
         drawn("Tasks", f"{started[-1] if started else 0:.1f}", "per second", started, failed),
         drawn("Running", f"{last.get('running', 0):,}", "now", [one["running"] for one in samples]),
-        drawn(
-            "Waiting for people",
-            f"{waiting}{'+' if waiting >= 50 else ''}",
-            "question" if waiting == 1 else "questions",
-            [one["waiting"] for one in samples],
-        ),
+        waits,
         drawn("Failed", share, "% of 15 min", failed),
         sends,
         drawn(
