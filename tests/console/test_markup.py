@@ -165,6 +165,42 @@ def test_steps_and_calls_without_times_last_as_long_as_their_neighbours_say() ->
     assert one.is_guess and two.is_guess
 
 
+def test_steps_with_times_are_where_they_were_and_a_sleep_lasts_from_its_begin() -> None:
+    drawing = draw(
+        [
+            {"position": 1, "kind": "task", "at": "2026-01-01T00:00:00Z"},
+            {"position": 2, "kind": "step", "text": "a", "at": "2026-01-01T00:00:04Z"},
+            {
+                "position": 3,
+                "kind": "sleep",
+                "text": "b",
+                "at": "2026-01-01T00:00:04Z",
+                "seconds": 3,
+            },
+            {"position": 4, "kind": "attempt", "at": "2026-01-01T00:00:08Z"},
+            {
+                "position": 5,
+                "kind": "step",
+                "text": "c",
+                "at": "2026-01-01T00:00:10Z",
+                "seconds": 1,
+            },
+        ],
+        [],
+        is_ended=True,
+    )
+    lane = drawing.lanes.index("steps")
+    spans = [(one.x, one.width) for one in drawing.shapes if one.lane == lane]
+    whole = drawing.ticks[-1][0] - drawing.ticks[0][0]
+    seconds = [
+        (round(10 * (x - drawing.ticks[0][0]) / whole), round(10 * width / whole))
+        for x, width in spans
+    ]
+    assert seconds == [(4, 0), (4, 3), (9, 1)]
+    assert not any(one.is_guess for one in drawing.shapes)
+    assert any(one.is_gap for one in drawing.shapes)
+
+
 def test_the_lines_of_a_timeline_name_an_agent_once() -> None:
     found = [
         {"kind": "trace", "position": 1},
