@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -23,6 +25,9 @@ from harness.waiting import eventually
 _TEMPLATE = "dragoman_template"
 # No process looks through hundreds of databases for rows to vacuum, and little log is kept.
 _SETTINGS = {"autovacuum": "off", "max_wal_size": "128MB", "min_wal_size": "32MB"}
+
+# What `psql` prints once a statement has ended.
+_DONE = "done"
 
 _SILENT = "UPDATE beats SET at = at - interval '1 s' WHERE worker = $1 RETURNING worker"
 
@@ -55,6 +60,7 @@ class Databases:
 
     def __init__(self, folder: Path) -> None:
         self.server = PostgresServer(folder / "postgres", **_SETTINGS).start()
+        self._session = _Session(self.server)
         self._has_template = False
 
     def make(self) -> str:
@@ -63,16 +69,49 @@ class Databases:
             self.server.sql(f"CREATE DATABASE {_TEMPLATE}")
             asyncio.run(_migrate(self.server.url(_TEMPLATE)))
             self._has_template = True
+        name = f"d{uuid4().hex[:12]}"
         # Files are copied in a tenth of the time that it takes to log each of their pages.
-        return self.server.make_database(f"{_TEMPLATE} STRATEGY FILE_COPY")
+        self._session.run(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY")
+        return self.server.url(name)
 
     def drop(self, url: str) -> None:
         """End who uses a database, and remove it."""
-        self.server.sql(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+        self._session.run(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
     def stop(self) -> None:
         """End the server at once: nobody reads its data again."""
+        self._session.close()
         self.server.stop(signal.SIGQUIT)
+
+
+class _Session:
+    """One `psql` for all databases that are made and dropped: starting it for each, and a process
+    of the server, took a third of the time of both."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._psql = subprocess.Popen(
+            [str(server._bin / "psql"), "-X", "-q", "-d", server.url()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._lock = threading.Lock()
+
+    def run(self, sql: str) -> None:
+        """Run a statement to its end; raises AssertionError with what the server said."""
+        assert self._psql.stdin is not None and self._psql.stdout is not None
+        with self._lock:
+            self._psql.stdin.write(f"{sql};\n\\echo {_DONE}\n")
+            self._psql.stdin.flush()
+            said = ""
+            while (line := self._psql.stdout.readline()) and line.strip() != _DONE:
+                said += line
+        # Without a last line the connection was lost, and `psql` ended.
+        assert line and "ERROR:" not in said, f"{sql}: {said}"
+
+    def close(self) -> None:
+        self._psql.communicate()
 
 
 async def new_database(request: pytest.FixtureRequest) -> str:
