@@ -48,6 +48,7 @@ _WRITEBACK = 400
 _OPENED_BY_STORE = 50
 _MAX_FINDINGS = 20
 _SEQ_BITS = 20
+_KEYS = "SELECT key FROM keys UNION ALL SELECT key FROM fresh_keys"
 # The numbers of the schema; kept apart from the store's so that one mistake is not made twice.
 _ENDS = {
     "TASK_STATE_COMPLETED": 3,
@@ -447,7 +448,7 @@ class Checker:
         for number, seq in self.seqs.items():
             if ends.get(number, 0) < seq:
                 return f"task {number} has {ends.get(number, 0)} of {seq} events"
-        kept = {bytes(key) for (key,) in query(connection, "SELECT key FROM keys")}
+        kept = {bytes(key) for (key,) in query(connection, _KEYS)}
         missing = len(self.keys - kept)
         return f"{missing} keys" if missing else ""
 

@@ -182,6 +182,7 @@ async def test_words_are_indexed_anew_where_a_gateway_gave_tasks_away(
     await store.close()
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", 16)
+    connection.execute("DROP TABLE fresh_keys")
     if has_agents:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(agents)")]
         marks = ", ".join("?" for _ in columns)

@@ -31,6 +31,10 @@ SELECT max(
 -- name: count
 SELECT count(*) FROM {table} WHERE {where};
 
+-- name: in_two
+-- Rows of one kind that lie in two tables, in place of one table's name.
+(SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {other});
+
 -- name: rows
 SELECT {columns} FROM {table} WHERE {where} ORDER BY {key} LIMIT {most};
 

@@ -62,7 +62,7 @@ class FileReader:
 
     async def count(self, table: Table) -> int:
         """Return how many rows a table has."""
-        sql = _SQL["count"].format(table=table.file_name, where=table.where)
+        sql = _SQL["count"].format(table=_rows_of(table), where=table.where)
         return int(run(self._connection, sql)[0][0])
 
     async def rows(self, table: Table, after: Key | None) -> Sequence[Row]:
@@ -76,7 +76,7 @@ class FileReader:
             follows, values = f"({key}) > ({marks})", tuple(after)
         sql = _SQL["rows"].format(
             columns=columns,
-            table=table.file_name,
+            table=_rows_of(table),
             where=f"{table.where} AND {follows}",
             key=key,
             most=table.at_once,
@@ -173,6 +173,14 @@ class FileWriter(FileReader):
         os.link(self._path, self._target)
         self._path.unlink()
         _sync(self._path.parent)
+
+
+def _rows_of(table: Table) -> str:
+    """Return where in a file the rows of a table are, as SQL."""
+    if not table.also_in_file:
+        return table.file_name
+    columns, name, other = ", ".join(table.columns), table.file_name, table.also_in_file
+    return _SQL["in_two"].format(columns=columns, table=name, other=other)
 
 
 def _sync(path: Path) -> None:

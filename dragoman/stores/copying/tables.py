@@ -24,6 +24,8 @@ class Table(NamedTuple):
     rest: tuple[str, ...] = ()
     # In a file, if it is called otherwise.
     in_file: str = ""
+    # Another table of a file that has rows of this kind.
+    also_in_file: str = ""
     # Yes or no in a database, 1 or 0 in a file and here.
     switches: frozenset[str] = frozenset()
     # What a written row gets besides.
@@ -69,7 +71,7 @@ TABLES = (
     _table("tasks", "number", "id scope context state status_at last_seq fence", fixed=_UNHELD),
     _table("events", "task last", "n kind bodies", at_once=_LARGE),
     _table("snapshots", "task", "seq head artifacts", at_once=_LARGE),
-    _table("keys", "scope key", "task reply made_at"),
+    _table("keys", "scope key", "task reply made_at", also_in_file="fresh_keys"),
     _table("notes", "number", "task body"),
     _table("deadlines", "task", "at"),
     _table(

@@ -4,26 +4,43 @@ Most messages are new, and looking in the file whether one is took longer than a
 accepting it. A key whose bit is not set is certainly not in the file; one whose bit is set is
 looked up there. That holds while this process is alone with the file and has read the keys that
 are older than itself; otherwise every key is looked up.
+
+While it holds, a new key is not put into the index of keys either: keys are random, so each would
+be one more page of it to write. It is appended to a table without an index, and thousands of them
+are moved together. Before other processes write to the file, all are moved.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import apsw
+
+from dragoman.stores.sqlite.schema import run
 
 # Seconds that no other process can write after a look at the file found none: a newcomer waits for
 # longer before it takes a process for frozen that has not noticed it.
 TRUSTED_FOR = 2.0
 # Keys that are read from the file at a time, which takes the loop a millisecond.
 READ_AT_ONCE = 2_000
+# Keys that are moved into the index together. More of them cost less each, and keep writers waiting
+# for longer: for some ten milliseconds.
+INDEXED_AT_ONCE = 4_000
 # Bytes at first and at most, and bits for each key before they are doubled.
 _LEAST_BYTES = 64 * 1024
 _MOST_BYTES = 4 * 1024 * 1024
 _BITS_EACH = 16
+
+# A key as it is stored: its scope, what it stands for, and when it was made.
+KeyRow = tuple[int, bytes, int | None, bytes | None, int]
 
 
 class MessageKeys:
     """Keys that this process wrote or read; on the loop alone."""
 
     def __init__(self) -> None:
+        # Those that may be beside the index, with their scopes; and those that may be on their way.
+        self._fresh: set[tuple[int, bytes]] = set()
+        self._moving: set[tuple[int, bytes]] = set()
         self.forget()
 
     def forget(self) -> None:
@@ -39,7 +56,11 @@ class MessageKeys:
 
     def read(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """Note keys of the file that come after the last one, with their scopes."""
-        self.add([key for _, key in rows])
+        bits, mask = self._bits, self._mask
+        for _, key in rows:
+            bit = hash(key) & mask
+            bits[bit >> 3] |= 1 << (bit & 7)
+        self._count += len(rows)
         self.is_complete = len(rows) < READ_AT_ONCE
         if rows:
             self.last = rows[-1]
@@ -60,10 +81,54 @@ class MessageKeys:
         bit = hash(key) & self._mask
         return self._bits[bit >> 3] >> (bit & 7) & 1 == 1
 
-    def add(self, keys: Sequence[bytes]) -> None:
-        """Note keys that are in the file, or soon will be."""
+    def take(self, rows: Sequence[KeyRow]) -> tuple[Sequence[KeyRow], Sequence[KeyRow]]:
+        """Note keys that soon will be in the file; return those that go beside the index, and those
+        that go into it. In the transaction that writes them: no other process can begin one now."""
+        is_trusted = time.monotonic() <= self._trusted_until
         bits, mask = self._bits, self._mask
-        for key in keys:
+        fresh: list[KeyRow] = []
+        others: list[KeyRow] = []
+        for row in rows:
+            key = row[1]
             bit = hash(key) & mask
-            bits[bit >> 3] |= 1 << (bit & 7)
-        self._count += len(keys)
+            place, flag = bit >> 3, 1 << (bit & 7)
+            if is_trusted and not bits[place] & flag:
+                self._fresh.add((row[0], key))
+                fresh.append(row)
+            else:
+                others.append(row)
+            bits[place] |= flag
+        self._count += len(rows)
+        return fresh, others
+
+    def is_fresh(self, scope: int, key: bytes) -> bool:
+        """Tell whether a key may be beside the index: what was rolled back, or moved by another
+        process, is not."""
+        found = scope, key
+        return found in self._fresh or found in self._moving
+
+    @property
+    def has_many_fresh(self) -> bool:
+        """Whether it is time to move those that are beside the index."""
+        return len(self._fresh) >= INDEXED_AT_ONCE
+
+    def begin_indexing(self) -> None:
+        """Those that are beside the index are about to be moved, which may fail."""
+        self._moving |= self._fresh
+        self._fresh = set()
+
+    def end_indexing(self) -> None:
+        """They are in the index."""
+        self._moving = set()
+
+
+def has_fresh_keys(connection: apsw.Connection, sql: Mapping[str, str]) -> bool:
+    """Tell whether any keys are beside their index."""
+    return bool(run(connection, sql["has_fresh_keys"])[0][0])
+
+
+def index_keys(connection: apsw.Connection, sql: Mapping[str, str]) -> None:
+    """Move the keys that are beside their index into it."""
+    if has_fresh_keys(connection, sql):
+        run(connection, sql["index_fresh_keys"])
+        run(connection, sql["clear_fresh_keys"])

@@ -2,6 +2,7 @@
 
 import apsw
 
+from dragoman.stores.sqlite.message_keys import index_keys
 from dragoman.stores.sqlite.schema import Row, run
 from dragoman.stores.sqlite.transactions import FileTransactions
 from dragoman.stores.sqlite.words import FileWords
@@ -28,7 +29,7 @@ async def prune(
     while step := await store.write_tx(lambda c: _forget_some(c, sql, words, ended_before, keep)):
         forgotten += step
     await words.drop_empty()
-    await store.write_tx(lambda c: run(c, sql["forget_keys"], (ended_before,)))
+    await store.write_tx(lambda c: _forget_keys(c, sql, ended_before))
     await store.write_tx(lambda c: run(c, sql["forget_withheld_of_ended"]))
     return forgotten
 
@@ -50,6 +51,11 @@ def _forget_some(
     for row in doomed:
         _forget(connection, sql, row)
     return len(doomed)
+
+
+def _forget_keys(connection: apsw.Connection, sql: dict[str, str], made_before: int) -> None:
+    index_keys(connection, sql)
+    run(connection, sql["forget_keys"], (made_before,))
 
 
 def _retire_numbers(connection: apsw.Connection, sql: dict[str, str]) -> None:

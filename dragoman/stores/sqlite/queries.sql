@@ -33,6 +33,10 @@ WHERE tasks.number = j.value ->> 0 AND tasks.last_seq = j.value ->> 1
 SELECT tasks.id, keys.reply FROM keys LEFT JOIN tasks ON tasks.number = keys.task
 WHERE keys.scope = ? AND keys.key = ?;
 
+-- name: known_fresh
+SELECT tasks.id, fresh_keys.reply FROM fresh_keys LEFT JOIN tasks ON tasks.number = fresh_keys.task
+WHERE fresh_keys.scope = ? AND fresh_keys.key = ?;
+
 -- name: keys_after
 SELECT scope, key FROM keys INDEXED BY keys_by_key WHERE (scope, key) > (?, ?)
 ORDER BY scope, key LIMIT ?;
@@ -334,6 +338,20 @@ INSERT INTO events VALUES (?, ?, ?, ?);
 
 -- name: insert_keys
 INSERT INTO keys VALUES (?, ?, ?, ?, ?);
+
+-- name: insert_fresh_keys
+INSERT INTO fresh_keys VALUES (?, ?, ?, ?, ?);
+
+-- name: has_fresh_keys
+SELECT EXISTS (SELECT 1 FROM fresh_keys);
+
+-- name: index_fresh_keys
+-- In the order of the index, so that each of its pages is written once. Of two that are the same the
+-- first counts.
+INSERT OR IGNORE INTO keys SELECT scope, key, task, reply, made_at FROM fresh_keys ORDER BY scope, key;
+
+-- name: clear_fresh_keys
+DELETE FROM fresh_keys;
 
 -- name: insert_snapshots
 INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?);

@@ -58,7 +58,10 @@ class FileReads:
         number = self._scopes.get(scope) or self._scope(scope)
         if number is None:
             return None
-        rows = self._execute(self._sql["known"], (number, key)).fetchall()
+        found = number, key
+        # In this order: it may be moved in between.
+        rows = self._keys.is_fresh(*found) and self._rows("known_fresh", found)
+        rows = rows or self._execute(self._sql["known"], found).fetchall()
         if not rows:
             return None
         task_id, reply = rows[0]

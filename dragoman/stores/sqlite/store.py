@@ -44,7 +44,7 @@ from dragoman.stores.sqlite.files.leftovers import check_leftovers, is_served_wi
 from dragoman.stores.sqlite.files.opening import absolute, check_writable, explaining, without_log
 from dragoman.stores.sqlite.files.watch import FileWatch, Loss, StoreFilePart
 from dragoman.stores.sqlite.inspection import Inspection, check_schema, open_to_read
-from dragoman.stores.sqlite.message_keys import READ_AT_ONCE
+from dragoman.stores.sqlite.message_keys import READ_AT_ONCE, has_fresh_keys, index_keys
 from dragoman.stores.sqlite.pruning import prune
 from dragoman.stores.sqlite.pushes import Pushes
 from dragoman.stores.sqlite.reads import FileReads
@@ -59,6 +59,7 @@ from dragoman.stores.sqlite.schema import (
     migrations,
     queries,
     run,
+    transaction,
 )
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.secret import StoreSecret
@@ -154,6 +155,10 @@ class SQLiteStore(FileReads):
             self._workers.join(connection)
             self.worker = self._workers.number
             await self._find_peers(connection)
+            if has_fresh_keys(connection, self._sql):
+                # Of a process that was killed, or is frozen.
+                with transaction(connection):
+                    index_keys(connection, self._sql)
             if self.knows_all:
                 self._generations.begin(connection, self._workers.lock, had_log=had_log)
             else:
@@ -295,6 +300,7 @@ class SQLiteStore(FileReads):
         # If the disk does not take it, others find out by our locks.
         with contextlib.suppress(StoreRefused):
             await self._do(self._workers.leave)
+            await self.index_keys()
         await self._writer.close(keeps_log=self._guard.keeps_log)
         # Before the log goes with the last connection: a missing log tells of a live process.
         self._workers.close()
@@ -318,6 +324,8 @@ class SQLiteStore(FileReads):
                         await self._share()
                     else:
                         self._learn_keys(began)
+                        if self._keys.has_many_fresh:
+                            await self.index_keys()
                 else:
                     await self._follow_peers()
             except Exception:
@@ -337,6 +345,13 @@ class SQLiteStore(FileReads):
         if not keys.is_complete:
             keys.read(self._rows("keys_after", (*keys.last, READ_AT_ONCE)))
         keys.trust(looked_at)
+
+    async def index_keys(self) -> None:
+        """Bring the keys that are beside their index into it."""
+        keys = self._keys
+        keys.begin_indexing()
+        await self._do(functools.partial(index_keys, sql=self._sql))
+        keys.end_indexing()
 
     async def _follow_peers(self) -> None:
         """Ring for what other processes wrote, and reap those that ended: their tasks wait."""
@@ -368,6 +383,8 @@ class SQLiteStore(FileReads):
         await self._writer.flush()
         # All that they had is in the file now, where others may add to it.
         self._keys.forget()
+        # From now on none is put beside the index.
+        await self.index_keys()
         self._workers.try_shared()
 
     async def renew(self) -> None:

@@ -41,7 +41,7 @@ from dragoman.stores.interface import (
     LeaveNote,
     Write,
 )
-from dragoman.stores.sqlite.message_keys import MessageKeys
+from dragoman.stores.sqlite.message_keys import KeyRow, MessageKeys
 from dragoman.stores.sqlite.schema import close, executor, inserter, queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
@@ -134,6 +134,7 @@ class Writer:
         self._insert_tasks = partial(insert, sql["insert_tasks"])
         self._insert_events = partial(insert, sql["insert_events"])
         self._insert_keys = partial(insert, sql["insert_keys"])
+        self._insert_fresh_keys = partial(insert, sql["insert_fresh_keys"])
         self._insert_snapshots = partial(insert, sql["insert_snapshots"])
         self._add_count = partial(self._execute, sql["count"])
         self._scopes: dict[Scope, int] = {}
@@ -484,7 +485,7 @@ class Writer:
     def _apply(self, writes: Sequence[Write]) -> list[int]:
         tasks: list[Row] = []
         events: list[Row] = []
-        keys: list[tuple[int, bytes, int | None, bytes | None, int]] = []
+        keys: list[KeyRow] = []
         snapshots: list[Row] = []
         appends: list[tuple[int, ...]] = []
         # What few writes have beside these, in its order.
@@ -550,8 +551,7 @@ class Writer:
         if events:
             self._insert_events(events)
         if keys:
-            self._known.add([row[1] for row in keys])
-            self._insert_keys(keys)
+            self._add_keys(keys)
         if snapshots:
             self._insert_snapshots(snapshots)
         for record in rest:
@@ -563,6 +563,22 @@ class Writer:
             self.orders.record(self._connection, writes, numbers)
         self._number, self._numbered = last_number, self._version
         return numbers
+
+    def _add_keys(self, rows: Sequence[KeyRow]) -> None:
+        """Insert keys: those that are certainly new beside the index, where they cost least."""
+        known = self._known
+        fresh, others = known.take(rows)
+        if fresh:
+            self._insert_fresh_keys(fresh)
+        if others:
+            for scope, key, *_ in others:
+                # The index refuses those that are in it.
+                if (
+                    known.is_fresh(scope, key)
+                    and self._execute(self._sql["known_fresh"], (scope, key)).fetchall()
+                ):
+                    raise StoreConflict("the key exists")
+            self._insert_keys(others)
 
     def _last_number(self) -> int:
         """Return the highest number of a task: as we left it, unless others have written since."""
