@@ -254,6 +254,9 @@ class Intake:
                 found = None
         if found is not None and found[0].log.failure is None:
             return Arriving(*found)
+        if not operation.message.task_id and self._store.is_new(key):
+            # Most messages.
+            return None
         with self._live.reading(message_key) as read:
             known = await self._store.known(scope, key)
             if known is None and operation.message.task_id:

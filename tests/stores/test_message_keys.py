@@ -40,19 +40,19 @@ def whole(rows: list[tuple[int, bytes]]) -> MessageKeys:
 def test_every_key_is_known_however_many_there_are_and_few_others_are() -> None:
     rows = numbered(200_000)
     keys = whole(rows)
-    assert all(keys.may_have(key) for _, key in rows)
+    assert not any(keys.is_new(key) for _, key in rows)
     others = numbered(10_000, after=len(rows))
-    assert sum(keys.may_have(key) for _, key in others) < 3_000
+    assert sum(keys.is_new(key) for _, key in others) > 7_000
 
 
 def test_until_all_keys_were_read_the_file_may_have_any() -> None:
     keys = MessageKeys()
     keys.read(numbered(READ_AT_ONCE))
     keys.trust(message_keys.time.monotonic())
-    assert keys.may_have(b"another")
+    assert not keys.is_new(b"another")
     keys.read([])
     keys.trust(message_keys.time.monotonic())
-    assert not keys.may_have(b"another")
+    assert keys.is_new(b"another")
 
 
 async def test_a_new_key_is_not_looked_up_in_the_file(pair: Pair) -> None:
@@ -214,6 +214,23 @@ async def test_a_newcomer_finds_all_keys_in_the_index(
     assert places(path) == ([], [b"key"])
     assert await other.known(HERE, b"key") == Known(task_id=TaskId("t"))
     assert await is_refused(other, b"key")
+    await pair.close()
+
+
+async def test_a_newcomer_is_let_in_once_all_that_was_queued_is_in_the_index(
+    pair: Pair, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await alone(pair)
+    found: list[tuple[list[bytes], list[bytes]]] = []
+    monkeypatch.setattr(store._workers, "try_shared", lambda: found.append(places(path)))
+    await write(store, creation("t", keys=[b"1"]))
+    queued = asyncio.ensure_future(write(store, creation("u", keys=[b"2"])))
+    await asyncio.sleep(0)
+    await store._share()
+    ((fresh, indexed),) = found
+    assert (fresh, sorted(indexed)) == ([], [b"1", b"2"])
+    await queued
+    monkeypatch.undo()
     await pair.close()
 
 

@@ -270,6 +270,10 @@ class TaskStore(Protocol):
         """Make a write durable and call `done`; `StoreConflict` says that it was refused."""
         ...
 
+    def is_new(self, key: bytes) -> bool:
+        """Tell whether it is certain, without a look, that a key stands for nothing."""
+        ...
+
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for in a scope."""
         ...

@@ -39,6 +39,10 @@ class TaskReads:
         self._known = Gathered(self._known_of)
         self._at_rest = Gathered(self._at_rest_of)
 
+    def is_new(self, key: bytes) -> bool:
+        """Tell nothing: other processes write keys."""
+        return False
+
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
         number = await self._scopes.number(scope)

@@ -11,7 +11,8 @@ are moved together. Before other processes write to the file, all are moved.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
 import apsw
 
@@ -32,15 +33,17 @@ _BITS_EACH = 16
 
 # A key as it is stored: its scope, what it stands for, and when it was made.
 KeyRow = tuple[int, bytes, int | None, bytes | None, int]
+# Without a step of Python for each key.
+_key_of: Callable[[KeyRow], bytes] = itemgetter(1)
 
 
 class MessageKeys:
     """Keys that this process wrote or read; on the loop alone."""
 
     def __init__(self) -> None:
-        # Those that may be beside the index, with their scopes; and those that may be on their way.
-        self._fresh: set[tuple[int, bytes]] = set()
-        self._moving: set[tuple[int, bytes]] = set()
+        # Those that may be beside the index, and those that may be on their way.
+        self._fresh: set[bytes] = set()
+        self._moving: set[bytes] = set()
         self.forget()
 
     def forget(self) -> None:
@@ -74,38 +77,38 @@ class MessageKeys:
         if self.is_complete:
             self._trusted_until = looked_at + TRUSTED_FOR
 
-    def may_have(self, key: bytes) -> bool:
-        """Tell whether the file may have a key."""
+    def is_new(self, key: bytes) -> bool:
+        """Tell whether it is certain that the file does not have a key."""
         if time.monotonic() > self._trusted_until:
-            return True
+            return False
         bit = hash(key) & self._mask
-        return self._bits[bit >> 3] >> (bit & 7) & 1 == 1
+        return not self._bits[bit >> 3] & 1 << (bit & 7)
 
     def take(self, rows: Sequence[KeyRow]) -> tuple[Sequence[KeyRow], Sequence[KeyRow]]:
         """Note keys that soon will be in the file; return those that go beside the index, and those
         that go into it. In the transaction that writes them: no other process can begin one now."""
-        is_trusted = time.monotonic() <= self._trusted_until
+        self._count += len(rows)
         bits, mask = self._bits, self._mask
         fresh: list[KeyRow] = []
         others: list[KeyRow] = []
         for row in rows:
-            key = row[1]
-            bit = hash(key) & mask
+            bit = hash(row[1]) & mask
             place, flag = bit >> 3, 1 << (bit & 7)
-            if is_trusted and not bits[place] & flag:
-                self._fresh.add((row[0], key))
-                fresh.append(row)
-            else:
+            before = bits[place]
+            if before & flag:
                 others.append(row)
-            bits[place] |= flag
-        self._count += len(rows)
+            else:
+                bits[place] = before | flag
+                fresh.append(row)
+        if time.monotonic() > self._trusted_until:
+            return (), rows
+        self._fresh.update(map(_key_of, fresh))
         return fresh, others
 
-    def is_fresh(self, scope: int, key: bytes) -> bool:
+    def is_fresh(self, key: bytes) -> bool:
         """Tell whether a key may be beside the index: what was rolled back, or moved by another
         process, is not."""
-        found = scope, key
-        return found in self._fresh or found in self._moving
+        return key in self._fresh or key in self._moving
 
     @property
     def has_many_fresh(self) -> bool:

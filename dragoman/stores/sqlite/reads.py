@@ -51,16 +51,20 @@ class FileReads:
         self._parts: dict[int, Scope] = {}
         self._keys = MessageKeys()
 
+    def is_new(self, key: bytes) -> bool:
+        """Tell whether it is certain, without a look, that the file does not have a key."""
+        return self._keys.is_new(key)
+
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
-        if not self._keys.may_have(key):
+        if self._keys.is_new(key):
             return None
         number = self._scopes.get(scope) or self._scope(scope)
         if number is None:
             return None
         found = number, key
         # In this order: it may be moved in between.
-        rows = self._keys.is_fresh(*found) and self._rows("known_fresh", found)
+        rows = self._keys.is_fresh(key) and self._rows("known_fresh", found)
         rows = rows or self._execute(self._sql["known"], found).fetchall()
         if not rows:
             return None

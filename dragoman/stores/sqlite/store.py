@@ -380,10 +380,9 @@ class SQLiteStore(FileReads):
     async def _share(self) -> None:
         """Stop relying on being alone, then let the newcomer in."""
         self.knows_all = False
-        await self._writer.flush()
-        # All that they had is in the file now, where others may add to it.
+        # Others may add keys to the file. From here on ours go into the index, where they look.
         self._keys.forget()
-        # From now on none is put beside the index.
+        # Behind all that was queued before.
         await self.index_keys()
         self._workers.try_shared()
 

@@ -566,19 +566,21 @@ class Writer:
 
     def _add_keys(self, rows: Sequence[KeyRow]) -> None:
         """Insert keys: those that are certainly new beside the index, where they cost least."""
-        known = self._known
-        fresh, others = known.take(rows)
+        fresh, others = self._known.take(rows)
         if fresh:
             self._insert_fresh_keys(fresh)
         if others:
-            for scope, key, *_ in others:
-                # The index refuses those that are in it.
-                if (
-                    known.is_fresh(scope, key)
-                    and self._execute(self._sql["known_fresh"], (scope, key)).fetchall()
-                ):
-                    raise StoreConflict("the key exists")
-            self._insert_keys(others)
+            self._add_indexed_keys(others)
+
+    def _add_indexed_keys(self, rows: Sequence[KeyRow]) -> None:
+        for scope, key, *_ in rows:
+            # The index refuses those that are in it.
+            if (
+                self._known.is_fresh(key)
+                and self._execute(self._sql["known_fresh"], (scope, key)).fetchall()
+            ):
+                raise StoreConflict("the key exists")
+        self._insert_keys(rows)
 
     def _last_number(self) -> int:
         """Return the highest number of a task: as we left it, unless others have written since."""
