@@ -149,14 +149,21 @@ class Intake:
             key = await self._key(call, operation)
         problem: Exception | None = None
         for _ in range(_TRIES):
-            if key is not None:
+            # Most messages, which are known to be new without a wait.
+            is_new = (
+                key is not None
+                and not named
+                and self._store.is_new(key)
+                and self._live.arriving((scope, key)) is None
+            )
+            if key is not None and not is_new:
                 earlier = await self._earlier(scope, key, operation)
                 if earlier is not None:
                     return await self._joined(scope, earlier, operation)
             try:
                 if named and (head := await self._named(scope, call, named)) is not None:
                     return await self._continue(call.caller, operation, head, key)
-                if key is not None and self._live.arriving((scope, key)) is not None:
+                if not is_new and key and self._live.arriving((scope, key)) is not None:
                     # Another call brought the same message meanwhile.
                     continue
                 begun = self._begin(call, operation, scope, key)
@@ -254,9 +261,6 @@ class Intake:
                 found = None
         if found is not None and found[0].log.failure is None:
             return Arriving(*found)
-        if not operation.message.task_id and self._store.is_new(key):
-            # Most messages.
-            return None
         with self._live.reading(message_key) as read:
             known = await self._store.known(scope, key)
             if known is None and operation.message.task_id:
