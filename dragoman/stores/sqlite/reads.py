@@ -50,10 +50,7 @@ class FileReads:
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
         self._keys = MessageKeys()
-
-    def is_new(self, key: bytes) -> bool:
-        """Tell whether it is certain, without a look, that the file does not have a key."""
-        return self._keys.is_new(key)
+        self.is_new = self._keys.is_new
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""

@@ -551,7 +551,12 @@ class Writer:
         if events:
             self._insert_events(events)
         if keys:
-            self._add_keys(keys)
+            fresh, others = self._known.take(keys)
+            if fresh:
+                # Beside the index, where they cost least.
+                self._insert_fresh_keys(fresh)
+            if others:
+                self._index_keys(others)
         if snapshots:
             self._insert_snapshots(snapshots)
         for record in rest:
@@ -564,15 +569,7 @@ class Writer:
         self._number, self._numbered = last_number, self._version
         return numbers
 
-    def _add_keys(self, rows: Sequence[KeyRow]) -> None:
-        """Insert keys: those that are certainly new beside the index, where they cost least."""
-        fresh, others = self._known.take(rows)
-        if fresh:
-            self._insert_fresh_keys(fresh)
-        if others:
-            self._add_indexed_keys(others)
-
-    def _add_indexed_keys(self, rows: Sequence[KeyRow]) -> None:
+    def _index_keys(self, rows: Sequence[KeyRow]) -> None:
         for scope, key, *_ in rows:
             # The index refuses those that are in it.
             if (
