@@ -31,12 +31,17 @@ SELECT max(
 -- name: count
 SELECT count(*) FROM {table} WHERE {where};
 
--- name: in_two
--- Rows of one kind that lie in two tables, in place of one table's name.
-(SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {other});
+-- name: count_in_two
+-- Rows of one kind may lie in two tables.
+SELECT count(*) FROM (SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {other})
+WHERE {where};
 
 -- name: rows
 SELECT {columns} FROM {table} WHERE {where} ORDER BY {key} LIMIT {most};
+
+-- name: rows_in_two
+SELECT {columns} FROM (SELECT {columns} FROM {table} UNION ALL SELECT {columns} FROM {other})
+WHERE {where} ORDER BY {key} LIMIT {most};
 
 -- name: events
 SELECT position >> ?1, position & ?2, n, kind, bodies FROM events

@@ -62,25 +62,20 @@ class FileReader:
 
     async def count(self, table: Table) -> int:
         """Return how many rows a table has."""
-        sql = _SQL["count"].format(table=_rows_of(table), where=table.where)
+        sql = _reading("count", table, where=table.where)
         return int(run(self._connection, sql)[0][0])
 
     async def rows(self, table: Table, after: Key | None) -> Sequence[Row]:
         """Return the rows that follow a key."""
         if table.name == "events":
             return self._events(table, after)
-        columns, key = ", ".join(table.columns), ", ".join(table.key)
+        key = ", ".join(table.key)
         follows, values = "true", ()
         if after is not None:
             marks = ", ".join("?" * len(table.key))
             follows, values = f"({key}) > ({marks})", tuple(after)
-        sql = _SQL["rows"].format(
-            columns=columns,
-            table=_rows_of(table),
-            where=f"{table.where} AND {follows}",
-            key=key,
-            most=table.at_once,
-        )
+        where = f"{table.where} AND {follows}"
+        sql = _reading("rows", table, where=where, key=key, most=table.at_once)
         return run(self._connection, sql, values)
 
     def _events(self, table: Table, after: Key | None) -> Sequence[Row]:
@@ -175,12 +170,11 @@ class FileWriter(FileReader):
         _sync(self._path.parent)
 
 
-def _rows_of(table: Table) -> str:
-    """Return where in a file the rows of a table are, as SQL."""
-    if not table.also_in_file:
-        return table.file_name
-    columns, name, other = ", ".join(table.columns), table.file_name, table.also_in_file
-    return _SQL["in_two"].format(columns=columns, table=name, other=other)
+def _reading(name: str, table: Table, **more: object) -> str:
+    """Return the statement of this name that reads a table, or two with rows of one kind."""
+    sql = _SQL[f"{name}_in_two" if table.also_in_file else name]
+    columns, other = ", ".join(table.columns), table.also_in_file
+    return sql.format(columns=columns, table=table.file_name, other=other, **more)
 
 
 def _sync(path: Path) -> None:
