@@ -6,8 +6,3 @@ people alone. Commands are in `calling/` (talk to agents), `checking/` (test and
 `serving/` (run agents), `gateway/` (ask a running gateway) and `operating/` (operate a store). It
 may import every other room. Begin with `main.py`, the table of commands.
 """
-
-import gc
-
-# What is loaded stays: looking through it for garbage is a tenth of the time to start.
-gc.set_threshold(100_000, 20, 50)

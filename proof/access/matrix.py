@@ -151,7 +151,10 @@ class Scene:
                 ):
                     cell = Cell(row, binding, caller, state)
                     answer = await self.ask(cell, thing)
-                    yield cell, _problem(row, expected, answer, thing, never, shut)
+                    outcome = expected
+                    if expected == "end":
+                        outcome = "yes" if binding.dialect.shows_ended else "over"
+                    yield cell, _problem(row, outcome, answer, thing, never, shut)
 
     async def _never(self, cell: Cell) -> bytes:
         thing = Thing.imagined()

@@ -13,7 +13,7 @@ from proof.access.matrix import STATES, Scene, Thing, gather, operation, table
 from tests.matrix.conftest import scene_in
 from tests.matrix.sites import gateway_in
 
-OUTCOMES = {"yes", "over", "none", "401"}
+OUTCOMES = {"yes", "over", "end", "none", "401"}
 
 
 def test_every_operation_has_a_table_for_every_caller_and_state() -> None:

@@ -11,7 +11,7 @@ from dragoman.config import HttpSettings, StoreSettings, load_settings
 from dragoman.dialects import errors
 from dragoman.egress import descriptors
 from dragoman.errors import BodyTooLarge, Overloaded, ParseFailed, PermissionDenied, RateLimited
-from dragoman.http import access_control, incidents, protocol
+from dragoman.http import access_control, incidents, protocol, request_head
 from dragoman.http.connections import Connections
 from dragoman.http.incidents import incident
 from dragoman.http.limits import CallerLimits
@@ -293,7 +293,7 @@ def _fragment(patches: Patches) -> None:
 
         return lax
 
-    patches.put(protocol, "check", make)
+    patches.put(request_head, "check", make)
 
 
 def _answered(patches: Patches) -> None:

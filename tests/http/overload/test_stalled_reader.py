@@ -46,9 +46,12 @@ def test_a_stalled_reader_costs_next_to_nothing(tmp_path: Path) -> None:
             return json.dumps({"message": message(str(kilobytes))}).encode()
 
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
-            # Warm up: the same work, read to its end and then unread; and what is loaded when a
-            # page is first sealed. Twice, since the heap settles only then.
+            # Warm up: the same work, read to its end and then unread; what is loaded when a page is
+            # first sealed, and what is loaded soon after the start. Twice, since the heap settles
+            # only then.
             for _ in range(2):
+                for path in ("/console/tasks", "/api/v1/console/tasks"):
+                    assert http.get(path).status_code == 200
                 http.post("/message:stream", content=body(8 * 1024))
                 http.post("/message:send", content=body(8 * 1024))
                 http.get("/tasks", params={"pageSize": 1, "historyLength": 0})
