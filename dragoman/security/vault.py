@@ -13,11 +13,15 @@ import shlex
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dragoman.config import Settings, refusal
 from dragoman.config.formats import SEALING_KEY_BYTES, read_sealing_keys
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.security import private_files
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
 # No JSON text begins so: what is sealed is never taken for what is not.
@@ -26,6 +30,32 @@ _ID_BYTES = 8
 _HEAD_BYTES = len(_MARK) + _ID_BYTES + _NONCE_BYTES
 # Ends the name of a file with a key that was replaced, before its id.
 _OLD = ".old-"
+# The library in memory, and the 3,000 small values that OpenSSL makes for the first cipher: in a
+# thread that began without memory, glibc gives each a page of its own.
+_FIRST_CIPHER_BYTES = 32 * 1024 * 1024
+
+
+_is_loaded = False
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    """Return the cipher of a key; raises `MemoryError` where there is no memory for the first one.
+
+    OpenSSL 4.0 ends the process there: when an allocation fails in a thread that has had no error
+    yet, `CRYPTO_malloc` calls `ERR_new`, which allocates the thread's state with `CRYPTO_malloc`,
+    and so on until the stack is used up.
+    """
+    global _is_loaded
+    if not _is_loaded:
+        # Loaded here: commands that seal nothing start without it.
+        from dragoman.service import reserve
+
+        reserve(_FIRST_CIPHER_BYTES)
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    cipher = AESGCM(key)
+    _is_loaded = True
+    return cipher
 
 
 class CannotOpen(StoreUnavailable):
@@ -133,24 +163,21 @@ class Vault:
 
     def seal(self, plain: bytes, context: bytes, key: bytes) -> bytes:
         """Return a value sealed under the key of an id, to be opened in the same context only."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         nonce = os.urandom(_NONCE_BYTES)
         head = _MARK + key + nonce
-        return head + AESGCM(self._key(key)).encrypt(nonce, plain, head + context)
+        return head + _cipher(self._key(key)).encrypt(nonce, plain, head + context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
         """Return what was sealed in this context; raises `CannotOpen`."""
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         if len(sealed) < _HEAD_BYTES or not sealed.startswith(_MARK):
             raise CannotOpen("a stored secret is damaged")
         head = sealed[:_HEAD_BYTES]
-        key = self._key(head[len(_MARK) : -_NONCE_BYTES])
+        cipher = _cipher(self._key(head[len(_MARK) : -_NONCE_BYTES]))
+        from cryptography.exceptions import InvalidTag
+
         try:
             body = sealed[_HEAD_BYTES:]
-            return AESGCM(key).decrypt(head[-_NONCE_BYTES:], body, head + context)
+            return cipher.decrypt(head[-_NONCE_BYTES:], body, head + context)
         except InvalidTag:
             raise CannotOpen("a stored secret is damaged, or of another place") from None
 

@@ -234,3 +234,39 @@ def test_a_file_system_without_links_gets_its_key_file_too(
 def test_keys_may_be_lines_of_a_key_file() -> None:
     first, second = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
     assert read_sealing_keys([f"{first}\n{second}"]) == [bytes([1]) * 32, bytes([2]) * 32]
+
+
+LITTLE_MEMORY = """
+import resource, threading
+from pathlib import Path
+from dragoman.security.vault import Vault, key_id, new_key
+import cryptography.hazmat.primitives.ciphers.aead
+
+key = new_key()
+outcomes = []
+
+def seal():
+    try:
+        outcomes.append(Vault([key]).seal(b"hush", b"here", key_id(key)))
+    except MemoryError:
+        outcomes.append(None)
+
+def in_a_thread(limit):
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    thread = threading.Thread(target=seal)
+    thread.start()
+    thread.join()
+    return outcomes.pop()
+
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+# A stack is 8 MiB, the first cipher 12.
+threading.stack_size(8 << 20)
+assert in_a_thread(size + (16 << 20)) is None
+assert Vault([key]).open(in_a_thread(resource.RLIM_INFINITY), b"here") == b"hush"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_the_first_cipher_is_refused_where_openssl_would_end_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], timeout=60, check=False)
+    assert ended.returncode == 0
