@@ -24,6 +24,7 @@ from dragoman.engine.log import TaskLog
 from dragoman.engine.recovery import Recovery
 from dragoman.engine.running.replay import Replay
 from dragoman.http.exchange import Flow
+from dragoman.model.task import TaskState
 from dragoman.push import receiver
 from dragoman.push.posting import Posting
 from dragoman.stores.sqlite import SQLiteStore, schema, store, writer
@@ -45,9 +46,6 @@ from proof.sabotage.patches import Patches, Removal, edited
 
 # What a disk takes for a commit when it is slow; the answer does not wait for it.
 _SLOW_DISK = 0.05
-_KEYS_ARE_UNIQUE = """, -- milliseconds
-    PRIMARY KEY (scope, key)
-) WITHOUT ROWID;"""
 _IN_SCOPE = "AND scope = ?"
 _IS_COVERED = """,
     CHECK (held >= 0),
@@ -154,15 +152,15 @@ def _steps(patches: Patches) -> None:
 
 
 def _ends(patches: Patches) -> None:
-    def make(next_state: Any) -> Any:
-        def anything(state: Any, event: Any) -> Any:
-            with contextlib.suppress(lifecycle.TaskIsFinished):
-                return next_state(state, event)
-            return event.status.state if hasattr(event, "status") else state
+    def make(apply: Any) -> Any:
+        def go_on(self: lifecycle.Draft, event: Any) -> None:
+            if self.state.is_terminal:
+                self.state = TaskState.WORKING
+            apply(self, event)
 
-        return anything
+        return go_on
 
-    patches.put(lifecycle, "next_state", make)
+    patches.put(lifecycle.Draft, "apply", make)
 
 
 def _edit_schema(patches: Patches, number: int, old: str, new: str) -> None:
@@ -177,7 +175,7 @@ def _edit_schema(patches: Patches, number: int, old: str, new: str) -> None:
 
 
 def _unique_keys(patches: Patches) -> None:
-    _edit_schema(patches, 1, _KEYS_ARE_UNIQUE, "\n);")
+    _edit_schema(patches, 16, "UNIQUE INDEX keys_by_key", "INDEX keys_by_key")
 
 
 def _edit_statement(patches: Patches, name: str, old: str, new: str = "") -> None:
