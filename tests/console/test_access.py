@@ -178,9 +178,12 @@ async def behind(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     (folder / "tokens.toml").write_text(TOKENS)
     (folder / "tokens.toml").chmod(0o600)
     tokens = str(folder / "tokens.toml")
+    # Pages of the other site may call agents: what refuses their forms is the console alone.
     async with (
         serving(clerk()) as agent,
-        gateway(folder, auth_tokens=tokens, allow_private=True) as site,
+        gateway(
+            folder, auth_tokens=tokens, allow_private=True, cors="https://evil.example"
+        ) as site,
     ):
         made = await site.http.post(
             "/api/v1/agents",
@@ -222,7 +225,7 @@ async def test_a_form_about_what_is_anothers_does_nothing(
     visitor = Visitor(site.http)
     await visitor.sign_in("bob-0123456789abcdef01")
     token = await visitor.token("/console/money")
-    # A page of another site, which cannot know the token.
+    # A page that does not know the token, and one of another site that does.
     for wrong in ({"token": ""}, {"token": token, "origin": "https://evil.example"}):
         assert (await visitor.submit(path, **wrong)).status_code == 403, wrong
     fields = {"id": task, "task": task, "agent": "clerk", "reason": "x", "words": "x"}
