@@ -13,7 +13,7 @@ MOST_SHOWN = 2000
 MOST_LINES = 300
 WIDTH, LABELS, LANE = 1000.0, 96.0, 28.0
 _INNER = WIDTH - LABELS - 16
-_LANES = ("state", "attempts", "steps", "asks", "calls", "pushes")
+_LANES = ("state", "attempts", "steps", "asks", "calls", "artifacts", "pushes")
 _LANE_OF = {
     "status": "state",
     "task": "state",
@@ -30,6 +30,7 @@ _LANE_OF = {
     "delegated": "calls",
     "forwarded": "calls",
     "call": "calls",
+    "artifact": "artifacts",
 }
 _AT_WORK = ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 # What may still be taken.
@@ -40,7 +41,13 @@ LEFT = "left"
 _PUSH_TONES = {"delivered": "good", "waiting": "quiet", "failing": "bad", "dead": "bad"}
 _UNTOLD = ("trace", "scopes")
 _UNSHOWN = (*_UNTOLD, "dropped")
-_TONES = {"attempts": "bad", "steps": "accent", "asks": "ask", "calls": "active"}
+_TONES = {
+    "attempts": "bad",
+    "steps": "accent",
+    "asks": "ask",
+    "calls": "active",
+    "artifacts": "good",
+}
 
 
 class Shape(msgspec.Struct):
@@ -146,7 +153,8 @@ def _bounded(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     latest = ""
     for one in transitions:
         latest = one.get("at") or latest
-        found.append({**one, "after": latest})
+        said = {"text": _made(one)} if one["kind"] == "artifact" else {}
+        found.append({**one, **said, "after": latest})
     following = ""
     for one in reversed(found):
         following = one.get("at") or following
@@ -159,6 +167,15 @@ def _bounded(transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 one["at"] = following
             one["is_about"] = end - begin < _ABOUT
     return found
+
+
+def _made(run: dict[str, Any]) -> str:
+    """Return what is known of chunks that were recorded one after the other: how many, and the
+    artifact of the first."""
+    name, count = run.get("text", ""), run["chunks"]
+    if count == 1:
+        return name or "a chunk of an artifact"
+    return f"{count:,} chunks" + (f", the first of {name}" if name else " of artifacts")
 
 
 def _sent(
@@ -199,6 +216,9 @@ def _span(
     if one["kind"] == "step" and number and not one.get("at"):
         # Without times it was recorded when it was done, and began after what was before it.
         return found[number - 1][0], at
+    if one.get("chunks", 0) > 1 and not one.get("at") and one["after"]:
+        # None of them has a time: they were somewhere between these.
+        return read_instant(one["after"]) or at, read_instant(one["before"]) or end
     if one["kind"] == "forwarded":
         # The agent has the task until it rests, or until another agent gets it.
         later = found[number + 1 :]
@@ -278,9 +298,11 @@ def _gaps(
     found: list[tuple[datetime, dict[str, Any]]], end: datetime, place: Any, used: list[str]
 ) -> list[Shape]:
     """Return the times within which a process left, until another one took over or will. What it
-    did last may have no time of its own."""
+    did last may have no time of its own: then since the last that has."""
     shapes: list[Shape] = []
-    for (before, _), (at, one) in pairwise(found):
+    for (before, last), (at, one) in pairwise(found):
+        if not last.get("at"):
+            before = read_instant(last["after"]) or before
         if one["kind"] == LEFT:
             until, rest = end, "the next answer goes on in another one"
         elif one["kind"] == "attempt" and at > before:

@@ -247,6 +247,54 @@ def test_what_has_no_time_of_its_own_lies_between_the_times_of_its_neighbours() 
     assert found[1] == {"position": 2, "kind": "turn"}, "what the API said is not changed"
 
 
+def test_chunks_without_times_are_one_bar_between_the_times_of_their_neighbours() -> None:
+    def at(second: float) -> str:
+        return f"2026-01-01T00:00:{second:06.3f}Z"
+
+    found = [
+        {"position": 1, "kind": "task", "at": at(0), "state": "TASK_STATE_WORKING"},
+        {"position": 2, "kind": "artifact", "chunks": 4000, "text": "report"},
+        {"position": 4002, "kind": "step", "text": "look", "at": at(4)},
+        {"position": 4003, "kind": "artifact", "chunks": 1, "text": "map"},
+        {"position": 4004, "kind": "attempt", "at": at(8)},
+        {"position": 4005, "kind": "artifact", "chunks": 2},
+        {"position": 4007, "kind": "status", "at": at(10), "state": "TASK_STATE_COMPLETED"},
+        {"position": 4008, "kind": "artifact", "chunks": 1, "text": "late"},
+    ]
+    drawing = draw(found, [], is_ended=True)
+    lane = drawing.lanes.index("artifacts")
+    made = [shape for shape in drawing.shapes if shape.lane == lane]
+    assert [one.title for one in made] == [
+        "4,000 chunks, the first of report · between 0 ms and 4.0 s",
+        "map · between 4.0 s and 8.0 s",
+        "2 chunks of artifacts · between 8.0 s and 10.0 s",
+        "late · later than 10.0 s",
+    ]
+    assert all(one.is_guess for one in made)
+    first, whole = drawing.ticks[0][0], drawing.ticks[-1][0] - drawing.ticks[0][0]
+    spans = [(round(10 * (one.x - first) / whole), round(10 * one.width / whole)) for one in made]
+    # A single one is a mark in the middle of what is known.
+    assert spans == [(0, 4), (6, 0), (8, 2), (10, 0)]
+    # When the map was made is not known: its process may have left right after the step.
+    (gap,) = (shape for shape in drawing.shapes if shape.is_gap)
+    assert gap.title.startswith("its process left within these 4.0 s;")
+    lines = [one["text"] for one in transition_lines(found, {}) if one["kind"] == "artifact"]
+    assert lines == [one.title.partition(" · ")[0] for one in made]
+
+
+def test_chunks_between_clocks_that_disagree_are_one_mark() -> None:
+    found = [
+        {"position": 1, "kind": "task", "at": "2026-01-01T00:00:09Z"},
+        {"position": 2, "kind": "artifact", "chunks": 3, "text": "report"},
+        {"position": 5, "kind": "status", "at": "2026-01-01T00:00:08Z"},
+        {"position": 6, "kind": "status", "at": "2026-01-01T00:00:12Z"},
+    ]
+    drawing = draw(found, [], is_ended=True)
+    lane = drawing.lanes.index("artifacts")
+    (mark,) = (shape for shape in drawing.shapes if shape.lane == lane)
+    assert mark.width == 0 and mark.title.endswith("at a time that is not recorded")
+
+
 def test_a_tree_that_is_cut_says_so_below_what_it_shows() -> None:
     child = {"id": "child", "agent": "clerk", "url": "", "seconds": 0, "cost": 0}
     top = {**child, "id": "top", "children": [child], "isCut": True}

@@ -398,6 +398,27 @@ async def test_a_delegated_task_is_a_branch_of_the_tree(browser: Browser, site: 
             await expect(page.locator("svg .lane", has_text="calls")).to_have_count(1)
 
 
+async def test_a_timeline_shows_what_was_made(browser: Browser) -> None:
+    agent = Agent("Writer", "Writes, thinks, and writes on.")
+
+    @agent.skill
+    async def report(text: str, turn: Turn) -> str:
+        async with turn.artifact(name="report") as made:
+            for word in text.split():
+                await made.write(word)
+        # So that what was written lies between two times that are not the same.
+        await turn.sleep(0.05)
+        return "the summary"
+
+    async with console(agent) as site, looking(browser, site.url) as page:
+        task = await sent(site, "report", "one two three")
+        await page.goto(f"/console/tasks/{task}/timeline")
+        await expect(page.locator("svg .lane", has_text="artifacts")).to_have_count(1)
+        made = page.locator("svg title", has_text="chunks, the first of report · ")
+        await expect(made).to_have_count(1)
+        await expect(page.locator("td", has_text="chunks, the first of report")).to_have_count(1)
+
+
 # An agent to try
 
 

@@ -52,6 +52,8 @@ ENDPOINTS = OperatorRows()
 _WINDOW_BYTES = 512 * 1024
 _LOOKED_AT = 5000
 _MOST_TRANSITIONS = 500
+# So many runs of chunks in a window are named, since the first chunk of each is read.
+_MOST_NAMED = 50
 _LINE = 200
 _DIALECTS: dict[str, Dialect] = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_2}
 _encode = msgspec.json.Encoder().encode
@@ -227,22 +229,59 @@ async def serve_stream(ask: OperatorAsk, frames: AsyncGenerator[bytes]) -> None:
 
 @ENDPOINTS.add("GET", "/tasks/{id}/transitions", query=AfterQuery)
 async def read_timeline(ask: OperatorAsk) -> TransitionItems:
-    """Read what a timeline shows: states, attempts, steps, questions, calls and pushes."""
+    """Read what a timeline shows: states, attempts, steps, questions, calls, runs of chunks of
+    artifacts, and pushes."""
     head = await find(ask)
     after, last = ask.query.after, head.standing.last_seq
     items: list[TransitionItem] = []
     begin = after
     while after < last and after - begin < _LOOKED_AT and len(items) < _MOST_TRANSITIONS:
-        # Artifacts are most of a log and are none of these.
+        # Artifacts are most of a log. Positions have no gaps: those that are left out are theirs.
         batch = await ask.store.read(head.number, after=after, limit=MOST_EVENTS, artifacts=False)
         for recorded in batch:
-            if recorded.seq <= last and _is_shown(ask, recorded):
+            if recorded.seq > last:
+                break
+            items += _chunks(after, recorded.seq)
+            if _is_shown(ask, recorded):
                 items += _transitions(recorded)
-        after = min(batch[-1].seq, last) if batch else last
+            after = recorded.seq
+        if not batch or batch[-1].seq > last:
+            items += _chunks(after, last + 1)
+            after = last
         # Reads of a file do not wait.
         await asyncio.sleep(0)
+    items = await _with_names(ask, head, items)
     pushes = [] if after < last else await _push_marks(ask, head)
     return TransitionItems(items=items, next_after=after if after < last else 0, pushes=pushes)
+
+
+def _chunks(after: int, before: int) -> list[TransitionItem]:
+    """Return the run of chunks between two other events, if there are any."""
+    count = before - after - 1
+    return [TransitionItem(position=after + 1, kind="artifact", chunks=count)] if count else []
+
+
+async def _with_names(
+    ask: OperatorAsk, head: TaskRow, items: list[TransitionItem]
+) -> list[TransitionItem]:
+    """Return the items, with the artifact that each of the first runs of chunks begins with."""
+    runs = [place for place, one in enumerate(items) if one.chunks][:_MOST_NAMED]
+    places = [(head.number, items[place].position - 1) for place in runs]
+    firsts = await ask.store.read_many(places, limit=1) if places else []
+    names: dict[str, str] = {}
+    for place, read in zip(runs, firsts, strict=True):
+        event = read[0].event if read else None
+        if isinstance(event, ArtifactUpdate):
+            made = event.artifact
+            # Only the first chunk of an artifact has its name.
+            name = made.name or names.get(made.artifact_id) or made.artifact_id
+            names[made.artifact_id] = name
+            items[place] = msgspec.structs.replace(items[place], text=_line(name))
+    return items
+
+
+def _line(text: str) -> str:
+    return " ".join(text[: 4 * _LINE].split())[:_LINE]
 
 
 async def _push_marks(ask: OperatorAsk, head: TaskRow) -> list[PushMark]:
@@ -315,10 +354,8 @@ def _transitions(recorded: Recorded) -> list[TransitionItem]:
             more = {"agent": event.agent, "task_id": event.task_id, "seconds": event.seconds}
         case Forwarded():
             more = {"agent": event.agent, "task_id": event.task_id, "text": event.why}
-        case ArtifactUpdate():
-            return []
         case _:
             more = {}
     if "text" in more:
-        more["text"] = " ".join(more["text"][: 4 * _LINE].split())[:_LINE]
+        more["text"] = _line(more["text"])
     return [msgspec.structs.replace(found, **more)]

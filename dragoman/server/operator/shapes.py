@@ -310,6 +310,8 @@ class TransitionItem(_Shape, frozen=True, omit_defaults=True):
     # Of a call of another agent, and its task there.
     agent: str = ""
     task_id: str = ""
+    # How many chunks of artifacts were recorded one after the other, from `position` on.
+    chunks: int = 0
     # What a step or a call took, until `at`; what a sleep is to last, from `at` on.
     seconds: float = 0.0
 

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import json
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from harness.serving import Frame, frames
-from harness.waiting import within
+from harness.waiting import eventually, within
 from msgspec.structs import replace
 
 from dragoman import Agent, Turn
@@ -137,7 +138,72 @@ async def test_a_timeline_has_states_steps_and_questions() -> None:
         assert "TASK_STATE_INPUT_REQUIRED" in states
         assert any(one["kind"] == "ask" and "ask" in one["text"] for one in found["items"])
         own = (await site.read(f"/tasks/{task}/transitions", ALICE))["items"]
-        assert {one["kind"] for one in own} == {"task", "status", "message"}
+        assert {one["kind"] for one in own} == {"task", "status", "message", "artifact"}
+
+
+async def test_a_timeline_counts_chunks_that_were_recorded_one_after_the_other(
+    location: str,
+) -> None:
+    """It reads the first of each run alone: what lies between two other events is chunks."""
+    agent = Agent("Writer", "writes, and says where it is")
+
+    @agent.skill
+    async def write_on(text: str, turn: Turn) -> str:
+        for name in text.split():
+            async with turn.artifact(name=name) as made:
+                for word in ("one", "two", "three"):
+                    await made.write(word)
+                await turn.say(f"{name} is almost written")
+                await made.write("four")
+            await turn.say(f"{name} is written")
+        return "a summary"
+
+    async with operator_site(agent, location=location) as site:
+        task = await site.made("intro report", skill="write_on")
+        whole = await windows(site, task)
+        runs: list[tuple[int, int, str]] = []
+        names: dict[str, str] = {}
+        for before, one in pairwise(whole):
+            if one["kind"] == "artifact":
+                if before["kind"] == "artifact":
+                    begin, count, name = runs.pop()
+                    runs.append((begin, count + 1, name))
+                else:
+                    made = one["event"]["artifactUpdate"]["artifact"]
+                    name = names.setdefault(made["artifactId"], made.get("name"))
+                    runs.append((one["position"], 1, name))
+        assert [name for *_, name in runs] == [*("intro", "intro", "report", "report", "write_on")]
+        assert runs[0][1] >= 3
+        for token in (BOSS, ALICE):
+            items = (await site.read(f"/tasks/{task}/transitions", token))["items"]
+            assert [one["position"] for one in items] == sorted(one["position"] for one in items)
+            made = [one for one in items if one["kind"] == "artifact"]
+            assert [(one["position"], one["chunks"], one["text"]) for one in made] == runs
+        # From the middle of a run on, and with nothing behind the last chunks.
+        begin, count, name = runs[0]
+        rest = (await site.read(f"/tasks/{task}/transitions", after=begin))["items"]
+        assert (rest[0]["position"], rest[0]["chunks"]) == (begin + 1, count - 1)
+
+
+async def test_chunks_at_the_end_of_a_log_are_counted() -> None:
+    agent = Agent("Writer", "writes, and does not end")
+
+    @agent.skill
+    async def wait(text: str, turn: Turn) -> None:
+        async with turn.artifact(name="report") as made:
+            for _ in range(3):
+                await made.write(text)
+            await asyncio.Event().wait()
+
+    async with operator_site(agent) as site:
+        task = await site.made(skill="wait")
+
+        async def is_counted() -> bool:
+            found = await site.read(f"/tasks/{task}/transitions")
+            last = found["items"][-1]
+            return last.get("chunks") == 3 and found["nextAfter"] == 0
+
+        await eventually(is_counted)
 
 
 async def test_a_timeline_says_when_steps_were_and_how_long_they_took() -> None:
@@ -156,7 +222,7 @@ async def test_a_timeline_says_when_steps_were_and_how_long_they_took() -> None:
         items = (await site.read(f"/tasks/{task}/transitions"))["items"]
         steps = {one["text"]: one for one in items if one["kind"] in ("step", "sleep")}
         assert list(steps) == ["first", "failure wrong", "sleep rest"]
-        times = [one["at"] for one in items]
+        times = [one["at"] for one in items if one["kind"] != "artifact"]
         assert all(times) and times == sorted(times)
         assert steps["first"]["seconds"] >= 0.01 and steps["sleep rest"]["seconds"] == 0.02
         assert [steps[name]["kind"] for name in steps] == ["step", "step", "sleep"]
