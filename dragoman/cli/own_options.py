@@ -208,9 +208,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 def offset_of(page_token: str) -> int:
     """Return where a page begins."""
     if page_token and not (page_token.isdecimal() and page_token.isascii()):
-        command = click.get_current_context().command_path
-        raise usage(f"--page-token is not one of `{command}`", command)
+        raise wrong_token()
     return int(page_token or 0)
+
+
+def wrong_token() -> Exception:
+    """Return what to raise for a `--page-token` that no page of the command ended with."""
+    command = click.get_current_context().command_path
+    return usage(f"--page-token is not one of `{command}`", command)
 
 
 def page_after(

@@ -4,9 +4,11 @@ import html
 import re
 from pathlib import Path
 
+import pytest
 from harness.serving import client, serving
 from playwright.async_api import Browser, expect
 
+from dragoman.console.pages import agents, triggers
 from tests.console.sites import Visitor, looking
 from tests.console.test_operating import gateway, named
 
@@ -21,6 +23,46 @@ token = "bob-0123456789abcdef01"
 token = "boss-0123456789abcdef0"
 scopes = ["dragoman:operator"]
 """
+
+
+async def test_lists_of_a_gateway_go_on_behind_what_was_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is registered or added meanwhile neither repeats nor hides another."""
+    monkeypatch.setattr(agents, "_PAGE", 2)
+    monkeypatch.setattr(triggers, "_PAGE", 2)
+    async with serving(named("Clock")) as upstream, gateway(tmp_path) as site:
+
+        async def register(name: str) -> str:
+            made = {"endpoint": upstream.url, "name": name}
+            answer = await site.http.post("/api/v1/agents", json=made)
+            return answer.json()["data"]["slug"]
+
+        async def add(name: str) -> str:
+            made = {"name": name, "agentId": "ann", "text": "x", "webhook": True}
+            answer = await site.http.post("/api/v1/triggers", json=made)
+            return answer.json()["data"]["name"]
+
+        async def shown(path: str) -> tuple[list[str], str]:
+            page = (await site.http.get(path)).text
+            following = re.search(r'<a class="button" href="([^"]+)">More<', page)
+            names = [name for name in everything if f">{name}<" in page]
+            return names, html.unescape(following[1]) if following else ""
+
+        everything = ["ann", "ben", "cat", "abe"]
+        for name in everything[:3]:
+            await register(name)
+        names, following = await shown("/console/agents")
+        assert names == ["ann", "ben"] and "after=" in following
+        await register("abe")
+        assert await shown(following) == (["cat"], "")
+        everything = ["first", "second", "third", "fourth"]
+        for name in everything[:3]:
+            await add(name)
+        names, following = await shown("/console/triggers")
+        assert names == ["second", "third"] and "after=" in following
+        await add("fourth")
+        assert await shown(following) == (["first"], "")
 
 
 async def test_triggers_are_added_run_paused_and_removed(browser: Browser, tmp_path: Path) -> None:

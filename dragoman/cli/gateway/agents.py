@@ -105,7 +105,7 @@ def list_(
 ) -> None:
     """List the agents that are online, and your own in any state; the most trusted first."""
     query = {"skillTags": ",".join(tags), "status": health, "text": text, "skill": skill}
-    found, token = api.page("agents", "agents", page_token, limit=limit, **query)
+    found, token = api.page_after("agents", "agents", page_token, limit=limit, **query)
     items = [item_of(agent, card=False) for agent in found]
     show_page(
         run,

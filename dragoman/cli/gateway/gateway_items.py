@@ -14,10 +14,12 @@ Record = Callable[[Invocation, dict[str, Any]], None]
 
 
 class GatewayItems:
-    """One kind, such as triggers; `record` writes one as text."""
+    """One kind, such as triggers; `record` writes one as text. `has_cursor`: its list goes on by a
+    cursor, not by an offset."""
 
-    def __init__(self, kind: str, record: Record) -> None:
+    def __init__(self, kind: str, record: Record, *, has_cursor: bool = False) -> None:
         self._kind = kind
+        self._has_cursor = has_cursor
         self._record = record
 
     def path(self, id: str, *steps: str) -> str:
@@ -35,9 +37,10 @@ class GatewayItems:
         """Return the command that lists them; `empty` is said of a table without a row."""
 
         def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
+            page = api.page_after if self._has_cursor else api.page
             show_page(
                 run,
-                *api.page(self._kind, self._kind, page_token, limit=limit),
+                *page(self._kind, self._kind, page_token, limit=limit),
                 lambda item: self._record(run, item),
                 columns=columns,
                 empty=empty,

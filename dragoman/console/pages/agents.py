@@ -18,10 +18,10 @@ async def show(visit: Visit) -> Answer:
     text = visit.query.get("text", "").strip()
     context: dict[str, Any] = {"text": text, "origin": visit.origin, "next": ""}
     if visit.me.get("hasRegistry"):
-        offset = int(number) if (number := visit.query.get("from", "")).isdecimal() else 0
-        found = await visit.api.gateway("GET", "/agents", text=text, limit=_PAGE, offset=offset)
-        if offset + _PAGE < found["total"]:
-            context["next"] = link("/agents", text=text, **{"from": offset + _PAGE})
+        after = visit.query.get("after", "")
+        found = await visit.api.gateway("GET", "/agents", text=text, limit=_PAGE, after=after)
+        if following := found.get("next"):
+            context["next"] = link("/agents", text=text, after=following)
         context["agents"] = [registered(one) for one in found["agents"]]
     else:
         context["agents"] = [

@@ -22,12 +22,11 @@ async def show(visit: Visit) -> Answer:
 
 
 async def _drawn(visit: Visit, status: int = 200, **more: Any) -> DrawnPage:
-    offset = int(number) if (number := visit.query.get("from", "")).isdecimal() else 0
-    found = await visit.api.gateway("GET", "/triggers", limit=_PAGE, offset=offset)
-    is_more = offset + _PAGE < found["total"]
+    after = visit.query.get("after", "")
+    found = await visit.api.gateway("GET", "/triggers", limit=_PAGE, after=after)
     context: dict[str, Any] = {
         "triggers": [_row(visit, one) for one in found["triggers"]],
-        "next": link("/triggers", **{"from": offset + _PAGE}) if is_more else "",
+        "next": link("/triggers", after=found["next"]) if found.get("next") else "",
         "origin": visit.origin,
         "agents": sorted((await agent_names(visit)).values()),
         "said": {},

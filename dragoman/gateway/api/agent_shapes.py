@@ -210,15 +210,20 @@ class AgentQuery(Paged, frozen=True, rename="camel", kw_only=True):
     min_trust_score: Annotated[int, Meta(ge=0, le=100)] = 0
     max_price: Credits | UnsetType = UNSET
     status: Status | UnsetType = UNSET
+    # `next` of the page before: agents that come or go meanwhile neither repeat nor hide others.
+    after: Annotated[str, Meta(max_length=200, pattern=r"^([0-9]{1,3}:[^\n]+)?$")] = ""
 
 
 class Agents(msgspec.Struct, frozen=True):
-    """A page of agents, the most trusted first."""
+    """A page of agents, the most trusted first, equal ones by their slugs."""
 
     agents: list[AgentRecord]
     total: int
     limit: int
     offset: int
+    # What to send as `after` for the next page: trust and slug of the last agent; left out: there
+    # is none.
+    next: str | UnsetType = UNSET
 
 
 class Beat(msgspec.Struct, frozen=True):

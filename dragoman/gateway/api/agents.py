@@ -114,6 +114,7 @@ async def get_agent(ask: Ask) -> AgentRecord:
 async def list_agents(ask: Ask) -> Agents:
     """Read your own agents and those of others that are online."""
     query: AgentQuery = ask.query
+    score, _, name = query.after.partition(":")
     search = Search(
         text=query.text,
         skill=query.skill,
@@ -125,13 +126,15 @@ async def list_agents(ask: Ask) -> Agents:
         viewer=viewer_of(ask),
         limit=query.limit,
         offset=query.offset,
+        after=(int(score), name) if name else None,
     )
     found = ask.gateway.registry.search(search, ask.gateway.trust.score)
     # A list that its owner or an operator reads again and again shows a changed card soon.
     known = found.agents if is_operator(ask) else [one for one in found.agents if _is_own(ask, one)]
     ask.gateway.registry.health.look(known)
     shown = [agent_record(ask, agent) for agent in found.agents]
-    return Agents(shown, found.total, query.limit, query.offset)
+    following = UNSET if found.next is None else "{}:{}".format(*found.next)
+    return Agents(shown, found.total, query.limit, query.offset, following)
 
 
 @ENDPOINTS.add("PATCH", "/api/v1/agents/{id}", scope="agents:write", body=AgentChange, errors=_OWN)

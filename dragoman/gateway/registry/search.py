@@ -41,6 +41,9 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     owner: Principal | None = None
     limit: int = LIMIT
     offset: int = 0
+    # The score and the name of an agent: those behind it. Agents that come or go meanwhile do not
+    # move them, as they would move an offset.
+    after: tuple[int, str] | None = None
 
     def check(self) -> None:
         """Raise `InvalidParams` for a field out of its limits."""
@@ -57,10 +60,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SearchPage(msgspec.Struct, frozen=True):
-    """A page of agents, and how many there are in all."""
+    """A page of agents, how many there are in all, and `after` of the next page, if there is
+    one."""
 
     agents: list[Registered]
     total: int
+    next: tuple[int, str] | None = None
 
 
 def may_see(agent: Registered, viewer: Principal | None) -> bool:
@@ -271,7 +276,13 @@ def _is_alike(before: Registered, after: Registered) -> bool:
 def _page(found: Sequence[_Entry], scores: Sequence[int], asked: Search) -> SearchPage:
     counts = Counter(scores)
     ranked = sorted((score for score in counts if score >= asked.min_trust), reverse=True)
-    first, last = asked.offset, asked.offset + asked.limit
+    first = asked.offset
+    if asked.after is not None:
+        score, name = asked.after
+        first += sum(counts[one] for one in ranked if one > score)
+        alike = (at for at, one in enumerate(scores) if one == score)
+        first += sum(found[at].name <= name for at in alike)
+    last = first + asked.limit
     # Only entries whose scores are on the page are sorted.
     shown, before, total = set[int](), 0, 0
     for score in ranked:
@@ -287,4 +298,6 @@ def _page(found: Sequence[_Entry], scores: Sequence[int], asked: Search) -> Sear
         reverse=True,
     )
     page = page[first - before : last - before]
-    return SearchPage([found[at].agent for at in page], total)
+    agents = [found[at].agent for at in page]
+    following = (scores[page[-1]], agents[-1].name) if page and last < total else None
+    return SearchPage(agents, total, following)

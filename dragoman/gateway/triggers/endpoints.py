@@ -1,11 +1,11 @@
 """Triggers: tasks that begin by themselves, at a time or when something is posted."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET
 
-from dragoman.gateway.api.asking import Paged, idempotency_key, note, viewer_of
+from dragoman.gateway.api.asking import Limit, idempotency_key, note, viewer_of
 from dragoman.gateway.api.envelope import ApiRefused
 from dragoman.gateway.api.table import Ask, EndpointTable
 from dragoman.gateway.triggers.definition import NewTrigger, TriggerChange, TriggerSchedule
@@ -58,8 +58,12 @@ class TriggerRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return f"TriggerRecord(id={self.id!r}, name={self.name!r})"
 
 
-class TriggerQuery(Paged, frozen=True, kw_only=True):
+class TriggerQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of the list is wanted."""
+
+    limit: Limit = 20
+    # `next` of the page before: triggers that come or go meanwhile neither repeat nor hide others.
+    after: Annotated[str, msgspec.Meta(max_length=36, pattern="^([0-9a-f-]{36})?$")] = ""
 
 
 class TriggerPage(msgspec.Struct, frozen=True):
@@ -68,7 +72,9 @@ class TriggerPage(msgspec.Struct, frozen=True):
     triggers: list[TriggerRecord]
     total: int
     limit: int
-    offset: int
+    # What to send as `after` for the next page: the id of the last trigger; left out: there is
+    # none.
+    next: str | msgspec.UnsetType = UNSET
 
 
 class TriggeredTask(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,10 +99,13 @@ async def create_trigger(ask: Ask) -> TriggerRecord:
 async def list_triggers(ask: Ask) -> TriggerPage:
     """Read your own triggers, newest first; operators read all."""
     query: TriggerQuery = ask.query
+    # One more tells whether there is a next page.
     rows, total = await ask.gateway.triggers.page(
-        viewer_of(ask), limit=query.limit, offset=query.offset
+        viewer_of(ask), limit=query.limit + 1, after=query.after
     )
-    return TriggerPage([_record(ask, row) for row in rows], total, query.limit, query.offset)
+    shown = rows[: query.limit]
+    following = shown[-1].id if len(rows) > len(shown) else UNSET
+    return TriggerPage([_record(ask, row) for row in shown], total, query.limit, following)
 
 
 @ENDPOINTS.add("GET", _ONE, scope="triggers", errors=("NOT_FOUND",))

@@ -112,10 +112,11 @@ class Triggers:
         return row if row is not None and owner in (None, row.owner) else None
 
     async def page(
-        self, owner: Principal | None, *, limit: int, offset: int
+        self, owner: Principal | None, *, limit: int, after: str = ""
     ) -> tuple[Sequence[TriggerRow], int]:
-        """Return some triggers of an owner or of all (None), newest first, and how many."""
-        return await self._rows.page(owner, limit=limit, offset=offset)
+        """Return some triggers of an owner or of all (None), newest first, and how many; those
+        after an id."""
+        return await self._rows.page(owner, limit=limit, after=after)
 
     async def change(
         self, id: str, owner: Principal | None, said: TriggerChange

@@ -36,10 +36,11 @@ class TriggerStore(Protocol):
         ...
 
     async def page(
-        self, owner: Principal | None, *, limit: int, offset: int
+        self, owner: Principal | None, *, limit: int, after: str = ""
     ) -> tuple[Sequence[TriggerRow], int]:
-        """Return some triggers of an owner, or of all (None), newest first, and how many there
-        are."""
+        """Return some triggers of an owner, or of all (None), and how many there are. They are in
+        the order of their ids, which is that of time, newest first; those after an id, which may
+        be gone."""
         ...
 
     async def change(self, row: TriggerRow) -> bool:

@@ -25,12 +25,13 @@ class MemoryTriggers:
         return self._rows.get(id)
 
     async def page(
-        self, owner: Principal | None, *, limit: int, offset: int
+        self, owner: Principal | None, *, limit: int, after: str = ""
     ) -> tuple[Sequence[TriggerRow], int]:
         """Return some triggers of an owner or of all, newest first, and how many there are."""
         rows = [one for one in self._rows.values() if owner is None or one.owner == owner]
-        rows.reverse()
-        return rows[offset : offset + limit], len(rows)
+        found = [one for one in rows if not after or one.id < after]
+        found.sort(key=lambda one: one.id, reverse=True)
+        return found[:limit], len(rows)
 
     async def change(self, row: TriggerRow) -> bool:
         """Replace a trigger that still has the row's version."""

@@ -30,10 +30,24 @@ class TriggerPromises(GatewayStoreSuite):
             assert await store.triggers.put(trigger(id), most=9)
         for number, other in enumerate(OTHERS):
             assert await store.triggers.put(trigger(f"other-{number}", owner=other), most=9)
-        rows, total = await store.triggers.page(ANN, limit=2, offset=0)
+        rows, total = await store.triggers.page(ANN, limit=2)
         assert ([row.id for row in rows], total) == (["c", "b"], 3)
-        rows, total = await store.triggers.page(None, limit=2, offset=1)
+        rows, total = await store.triggers.page(None, limit=2, after="other-1")
         assert ([row.id for row in rows], total) == (["other-0", "c"], 5)
+
+    async def test_pages_of_triggers_stay_what_they_are(self, store: GatewayStore) -> None:
+        """While triggers are made and removed: also the one that a page ended with."""
+        for id in "abcde":
+            assert await store.triggers.put(trigger(id), most=9)
+        rows, _ = await store.triggers.page(ANN, limit=2)
+        assert [row.id for row in rows] == ["e", "d"]
+        assert await store.triggers.put(trigger("f"), most=9)
+        assert await store.triggers.remove("d")
+        for owner in (ANN, None):
+            rows, total = await store.triggers.page(owner, limit=2, after="d")
+            assert ([row.id for row in rows], total) == (["c", "b"], 5)
+        rows, _ = await store.triggers.page(ANN, limit=2, after="b")
+        assert [row.id for row in rows] == ["a"]
 
     async def test_an_owner_has_at_most_so_many_triggers(self, store: GatewayStore) -> None:
         """What is over is not stored; those of others do not count."""

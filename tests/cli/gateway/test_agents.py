@@ -88,12 +88,14 @@ async def test_lists_come_in_pages(here: Here) -> None:
         await here.site.register(here.peer.url, name=name)
     first = await here.json("list", "--limit", "2")
     assert [item["name"] for item in first["items"]] == ["a", "b"]
+    # It comes before them, and repeats none.
+    await here.site.register(here.peer.url, name="aa")
     rest = await here.agents(
         "list", "--page-token", first["nextPageToken"], "-o", "json", "--stream"
     )
     assert [item["name"] for item in lines(rest)] == ["c"]
     text = (await here.agents("list", "--limit", "1")).stdout
-    assert text.startswith("Name: a\n") and "Next-Page: 1" in text
+    assert text.startswith("Name: a\n") and "Next-Page: 50:a" in text
     assert (await here.agents("list", "--page-token", "x")).returncode == 2
 
 

@@ -158,6 +158,28 @@ async def test_an_agent_is_found_by_tags_trust_price_and_status(market: Market) 
         assert error["code"] == "VALIDATION_ERROR"
 
 
+@pytest.mark.parametrize("path", ["/agents", "/discover"])
+async def test_an_agent_that_comes_between_two_pages_neither_repeats_nor_hides_another(
+    market: Market, path: str
+) -> None:
+    site, seller, buyer = market
+    tag = path[1:]
+    for name in ("ann", "ben", "cat", "dan"):
+        await registered(site, seller, name=f"{name}-{tag}", tags=[tag])
+    listed = f"{path}?category={tag}&limit=2"
+    page = await site.ask("GET", listed, headers=buyer)
+    assert [one["slug"] for one in page["agents"]] == [f"ann-{tag}", f"ben-{tag}"]
+    await registered(site, seller, name=f"abe-{tag}", tags=[tag])
+    last = page["agents"][-1]["id"]
+    await site.ask("DELETE", f"/agents/{last}", status=204, headers=seller)
+    rest = await site.ask("GET", f"{listed}&after={page['next']}", headers=buyer)
+    assert [one["slug"] for one in rest["agents"]] == [f"cat-{tag}", f"dan-{tag}"]
+    assert rest["total"] == 4 and "next" not in rest
+    for wrong in ("x", "50", "50:", ":ann", "-1:ann", "1e3:ann"):
+        error = await site.ask("GET", f"{listed}&after={wrong}", status=400, headers=buyer)
+        assert error["code"] == "VALIDATION_ERROR"
+
+
 async def test_an_agent_that_is_away_is_read_by_others_and_found_by_its_owner(
     market: Market,
 ) -> None:

@@ -11,7 +11,7 @@ from dragoman.gateway.registry.search import Search, SearchIndex, may_see
 from dragoman.model.card import AgentSkill
 from dragoman.model.identity import Principal
 
-TRUST = {"ada": 90, "bob": 50, "cyd": 50, "dan": 10}
+TRUST = {"ada": 90, "bob": 50, "cyd": 50, "dan": 10, "amy": 50}
 
 
 def trust(id: str) -> int:
@@ -78,6 +78,22 @@ def test_pages_have_the_total_of_all() -> None:
     page = index().search(Search(limit=2, offset=1), trust)
     assert [one.id for one in page.agents] == ["bob", "cyd"] and page.total == 4
     assert index().search(Search(offset=9), trust).agents == []
+
+
+def test_pages_go_on_behind_an_agent_whatever_comes_and_goes_before_it() -> None:
+    found = index()
+    page = found.search(Search(limit=2), trust)
+    assert [one.id for one in page.agents] == ["ada", "bob"] and page.next is not None
+    # Among those that were shown, and the one that the page ended with.
+    found.put(agent("amy"))
+    assert found.remove("bob") is not None
+    rest = found.search(Search(limit=2, after=page.next), trust)
+    assert [one.id for one in rest.agents] == ["cyd", "dan"]
+    assert rest.total == 4 and rest.next is None
+    # It is the name of no agent any more, and a score that no agent has.
+    assert found.search(Search(after=(0, "")), trust).agents == []
+    assert len(found.search(Search(after=(100, "")), trust).agents) == 4
+    assert found.search(Search(after=page.next, min_trust=60), trust).agents == []
 
 
 @pytest.mark.parametrize(

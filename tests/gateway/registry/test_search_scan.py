@@ -69,7 +69,11 @@ def scanned(
         )
 
     found = sorted(filter(fits, agents.values()), key=lambda one: (-scores[one.id], one.name))
-    page = found[asked.offset : asked.offset + asked.limit]
+    rest = found
+    if asked.after is not None:
+        score, name = asked.after
+        rest = [one for one in found if (-scores[one.id], one.name) > (-score, name)]
+    page = rest[asked.offset : asked.offset + asked.limit]
     return [one.id for one in page], len(found)
 
 
@@ -103,7 +107,12 @@ def wanted(noise: random.Random) -> Search:
         "owner": Principal.read(noise.choice(OWNERS)),
     }
     named = noise.sample(sorted(choices), noise.choice([0, 1, 1, 1, 2, 3]))
-    page = {"limit": noise.choice([1, 3, 20, 100]), "offset": noise.choice([0, 0, 2, 30, 200])}
+    page: dict[str, Any] = {
+        "limit": noise.choice([1, 3, 20, 100]),
+        "offset": noise.choice([0, 0, 2, 30, 200]),
+    }
+    if noise.random() < 0.5:
+        page["after"] = noise.randrange(4), f"agent-{noise.choice('xyz')}{noise.randrange(200)}"
     return Search(**{name: choices[name] for name in named}, **page)
 
 

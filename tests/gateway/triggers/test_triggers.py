@@ -254,7 +254,7 @@ async def test_what_is_no_trigger_is_refused(wrong: dict[str, Any]) -> None:
             await works.triggers.create(LOCAL, NewTrigger(name="n", **(given | wrong)))
         with pytest.raises(NoAgentAvailable):
             await works.triggers.create(LOCAL, NewTrigger(name="n", **(given | {"agent_id": "no"})))
-        assert await works.triggers.page(None, limit=9, offset=0) == ([], 0)
+        assert await works.triggers.page(None, limit=9) == ([], 0)
 
 
 # Posts
@@ -405,6 +405,31 @@ async def test_a_secret_that_was_replaced_is_no_longer_good() -> None:
 
 
 # By the API
+
+
+async def test_a_trigger_that_comes_between_two_pages_neither_repeats_nor_hides_another(
+    tmp_path: Path,
+) -> None:
+    async with serving(workshop()) as upstream, guarded(tmp_path) as site:
+        agent = await site.register(upstream.url, "token:alice")
+        path = "/api/v1/triggers"
+
+        async def make(name: str) -> str:
+            body = {"name": name, "agentId": agent.id, "text": "x", "webhook": True}
+            return (await ask(site, "POST", path, ALICE, body)).json()["data"]["id"]
+
+        made = [await make(name) for name in "abcd"]
+        for caller in (ALICE, OPERATOR):
+            page = (await ask(site, "GET", f"{path}?limit=2", caller)).json()["data"]
+            assert [one["id"] for one in page["triggers"]] == [made[3], made[2]]
+            await make("later")
+            rest = await ask(site, "GET", f"{path}?limit=2&after={page['next']}", caller)
+            assert [one["id"] for one in rest.json()["data"]["triggers"]] == [made[1], made[0]]
+            assert "next" not in rest.json()["data"]
+            last = (await ask(site, "GET", f"{path}?limit=1", caller)).json()["data"]
+            assert (await ask(site, "DELETE", f"{path}/{last['next']}", ALICE)).status_code == 204
+        for wrong in ("after=x", "after=1", "limit=0"):
+            assert (await ask(site, "GET", f"{path}?{wrong}", ALICE)).status_code == 400
 
 
 async def test_owners_have_their_own_and_operators_look_after_all(tmp_path: Path) -> None:

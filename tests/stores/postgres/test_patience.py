@@ -92,7 +92,7 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
         triggers: {
             "due": lambda: triggers.due(1, 9),
             "one": lambda: triggers.one("t"),
-            "page": lambda: triggers.page(WHO, limit=9, offset=0),
+            "page": lambda: triggers.page(WHO, limit=9),
         },
         rollouts: {
             "one": lambda: rollouts.one("r"),

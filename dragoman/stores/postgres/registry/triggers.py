@@ -36,14 +36,14 @@ class PostgresTriggers:
         return _row(*found[0]) if found else None
 
     async def page(
-        self, owner: Principal | None, *, limit: int, offset: int
+        self, owner: Principal | None, *, limit: int, after: str = ""
     ) -> tuple[Sequence[TriggerRow], int]:
         """Return some triggers of an owner or of all, newest first, and how many there are."""
         whose = () if owner is None else (owner.tenant, owner.owner)
         of = "_of_all" if owner is None else ""
 
         async def read(connection: Connection) -> tuple[Sequence[TriggerRow], int]:
-            rows = await connection.fetch(_SQL[f"page{of}"], *whose, limit, offset)
+            rows = await connection.fetch(_SQL[f"page{of}"], *whose, after, limit)
             total = await connection.fetchval(_SQL[f"total{of}"], *whose)
             return [_row(*row) for row in rows], total
 

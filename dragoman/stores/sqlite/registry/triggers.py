@@ -31,14 +31,14 @@ class SQLiteTriggers:
         return _row(*found[0]) if found else None
 
     async def page(
-        self, owner: Principal | None, *, limit: int, offset: int
+        self, owner: Principal | None, *, limit: int, after: str = ""
     ) -> tuple[Sequence[TriggerRow], int]:
         """Return some triggers of an owner or of all, newest first, and how many there are."""
         whose = () if owner is None else (owner.tenant, owner.owner)
         of = "_of_all" if owner is None else ""
 
         def read(connection: apsw.Connection) -> tuple[Sequence[TriggerRow], int]:
-            rows = run(connection, _SQL[f"page{of}"], (*whose, limit, offset))
+            rows = run(connection, _SQL[f"page{of}"], (*whose, after, limit))
             ((total,),) = run(connection, _SQL[f"total{of}"], whose)
             return [_row(*row) for row in rows], total
 

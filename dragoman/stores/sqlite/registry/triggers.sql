@@ -8,14 +8,14 @@ SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers WHE
 
 -- name: page
 SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers
-WHERE tenant = ? AND owner = ? ORDER BY number DESC LIMIT ? OFFSET ?
+WHERE tenant = ?1 AND owner = ?2 AND (?3 = '' OR id < ?3) ORDER BY id DESC LIMIT ?4
 
 -- name: total
 SELECT count(*) FROM triggers WHERE tenant = ? AND owner = ?
 
 -- name: page_of_all
 SELECT id, tenant, owner, made_at, definition, due_at, version FROM triggers
-ORDER BY number DESC LIMIT ? OFFSET ?
+WHERE ?1 = '' OR id < ?1 ORDER BY id DESC LIMIT ?2
 
 -- name: total_of_all
 SELECT count(*) FROM triggers
