@@ -229,8 +229,7 @@ async def serve_stream(ask: OperatorAsk, frames: AsyncGenerator[bytes]) -> None:
 
 @ENDPOINTS.add("GET", "/tasks/{id}/transitions", query=AfterQuery)
 async def read_timeline(ask: OperatorAsk) -> TransitionItems:
-    """Read what a timeline shows: states, attempts, steps, questions, calls, runs of chunks of
-    artifacts, and pushes."""
+    """Read what a timeline shows: states, attempts, steps, questions, calls, artifacts, pushes."""
     head = await find(ask)
     after, last = ask.query.after, head.standing.last_seq
     items: list[TransitionItem] = []

@@ -128,6 +128,20 @@ async def test_a_trigger_is_changed_and_what_is_not_named_stays(shell: Shell) ->
     assert wrong["hint"] == "dragoman triggers update --help"
 
 
+async def test_triggers_are_listed_by_pages_that_stay_what_they_are(shell: Shell) -> None:
+    add = ("triggers", "add", shell.site.agent, "hello", "--webhook", "--name")
+    first, second, third = [(await shell.json(*add, name))["id"] for name in ("a", "b", "c")]
+    page = await shell.json("triggers", "list", "--limit", "2")
+    assert [one["id"] for one in page["items"]] == [third, second]
+    await shell.json(*add, "d")
+    rest = await shell.json(
+        "triggers", "list", "--limit", "1", "--page-token", page["nextPageToken"]
+    )
+    assert [one["id"] for one in rest["items"]] == [first]
+    wrong = await shell.json("triggers", "list", "--page-token", "1", exit=2)
+    assert "--page-token is not one of" in wrong["error"]["message"]
+
+
 async def test_credits_are_bought_at_the_address_that_is_printed(shell: Shell) -> None:
     offers = await shell.json("credits", "packages")
     names = [one["package"] for one in offers["items"]]
