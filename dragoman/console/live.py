@@ -33,7 +33,7 @@ Draw = Callable[[], Coroutine[Any, Any, Found]]
 MayRead = Callable[[], Coroutine[Any, Any, bool]]
 
 # Of the time of the loop, for all consoles together.
-_SHARE = 0.03
+_SHARE = 0.02
 # Seconds that sending one drawing to one reader takes, about; and drawing, before one was timed.
 _SEND_COST = 0.0003
 _DRAW_COST = 0.005
