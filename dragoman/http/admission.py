@@ -31,8 +31,8 @@ TURNS = 6
 SLOW = 0.100
 SLOW_FOR = 0.3
 # Seconds they take, in overload, if too few requests are under way, and if too many.
-SHORT = 0.020
-LONG = 0.028
+SHORT = 0.040
+LONG = 0.055
 # Samples for which a request counts as under way: one that takes longer waits for something else.
 SAMPLES_UNDER_WAY = 5
 # Seconds without a refusal after which the overload is over.
@@ -49,7 +49,7 @@ LEAST = 16
 _PREFERENCE = 4
 # For each that may be under way, how many may be refused at once from one sample to the next; the
 # others are refused after a delay.
-AT_ONCE = 32
+AT_ONCE = 8
 # Connections whose principal is remembered.
 _MAX_KNOWN = 16_384
 
