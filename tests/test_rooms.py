@@ -71,3 +71,18 @@ def test_the_map_of_the_tests_has_what_they_share() -> None:
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     names = {path.stem for path in (ROOT / "tests" / "harness").glob("[a-z]*.py")}
     assert sorted(name for name in names if f"`{name}`" not in text) == []
+
+
+def test_no_loop_outlives_the_tests_of_a_file() -> None:
+    """An async fixture keeps its loop until it ends. The tests of every file that the process takes
+    later would run on it, whichever kind of loop they ask for, and end with it."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.AsyncFunctionDef)
+        and any(
+            re.search(r"scope='(session|package)'", ast.unparse(one)) for one in node.decorator_list
+        )
+    ]
+    assert found == []

@@ -1,4 +1,4 @@
-"""What tests of the console share: one browser for all, and servers with a console."""
+"""What tests of the console share: a browser for each file."""
 
 from collections.abc import AsyncIterator
 
@@ -8,7 +8,7 @@ from playwright.async_api import Browser
 from tests.console.browser import launched
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def browser() -> AsyncIterator[Browser]:
     async with launched() as browser:
         yield browser
