@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 
+import asyncpg
 import pytest
 from harness.waiting import eventually, within
 
@@ -13,6 +14,7 @@ from dragoman.config.formats import Rate
 from dragoman.errors import RateLimited
 from dragoman.http.rates import Bucketing, TaskQuota
 from dragoman.model.identity import Principal
+from dragoman.stores.postgres import limits as database_limits
 from tests.http.sharing import REPLICAS, Three, three_on
 
 ALICE, BOB = Principal("", "alice"), Principal("", "bob")
@@ -163,6 +165,21 @@ async def test_while_the_store_is_away_each_replica_gives_an_equal_share(three: 
     trips = three.trips
     await eventually(lambda: three.trips >= trips + REPLICAS)
     assert await ask_at_once(buckets * 30) <= 99 - admitted
+
+
+async def test_a_database_that_keeps_a_request_waiting_counts_as_away(
+    three: Three, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_limits, "_ANSWER_WITHIN", 0.05)
+    one, _, _ = three.buckets(Rate(30, 3600))
+    other = await asyncpg.connect(database)
+    try:
+        async with other.transaction():
+            await other.execute("LOCK TABLE limits")
+            assert await within(ask(one))
+        assert three.limits[0].trips == 1
+    finally:
+        await other.close()
 
 
 async def test_whatever_goes_wrong_with_the_store_a_request_is_answered(three: Three) -> None:
