@@ -43,7 +43,7 @@ def asked(verb: str, url: str, token: str, body: Any = None) -> Any:
 
 def trust_of(api: str, agent: str, token: str, tasks: int) -> Any:
     """Return how an agent is trusted once so many tasks count, which takes a moment."""
-    for _ in range(100):
+    for _ in range(600):
         trust = asked("GET", f"{api}/trust/{agent}", token)["data"]
         if trust["taskStats"]["total"] == tasks:
             break

@@ -30,7 +30,7 @@ WITHIN = 240.0
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for an agent that is away for as long as a test can wait."""
     monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr(upstreams, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(upstreams, "_TIMEOUT", 1.0)
     monkeypatch.setattr(retries, "LONGEST_RETRY_AFTER", 1.0)
     # A large answer is one of 4 MB here, so that there is no need to write one of 64.
     most = {**Remote.__init__.__kwdefaults__, "most": 4 << 20}
