@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.errors import StoreConflict
+from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.message import Part, agent_message
 from dragoman.model.record import encode
@@ -14,6 +14,7 @@ from dragoman.stores.copying.files import FileReader
 from dragoman.stores.copying.tables import TABLES
 from dragoman.stores.interface import KeepReply, Known
 from dragoman.stores.sqlite import SQLiteStore, message_keys
+from dragoman.stores.sqlite import store as sqlite_store
 from dragoman.stores.sqlite.message_keys import READ_AT_ONCE, TRUSTED_FOR, MessageKeys
 from dragoman.stores.sqlite.schema import connect, run
 from dragoman.testing.promises.samples import HERE, WITHIN, creation, submit, write
@@ -149,7 +150,9 @@ async def test_a_store_moves_its_keys_by_itself(
     monkeypatch.setattr(message_keys, "INDEXED_AT_ONCE", 1)
     moved = asyncio.Event()
     end = MessageKeys.end_indexing
-    monkeypatch.setattr(MessageKeys, "end_indexing", lambda keys: (end(keys), moved.set()))
+    monkeypatch.setattr(
+        MessageKeys, "end_indexing", lambda keys, those: (end(keys, those), moved.set())
+    )
     store = await pair.open()
     store._learn_keys(message_keys.time.monotonic())
     await write(store, creation("t", keys=[b"key"]))
@@ -167,6 +170,49 @@ async def test_a_key_that_is_on_its_way_into_the_index_is_found(
     assert await store.known(HERE, b"key") == Known(task_id=TaskId("t"))
     assert await is_refused(store, b"key")
     await pair.close()
+
+
+async def test_a_key_whose_move_began_while_another_one_ended_is_found(pair: Pair) -> None:
+    store = await alone(pair)
+    await write(store, creation("t", keys=[b"1"]))
+    first = store._keys.begin_indexing()
+    await write(store, creation("u", keys=[b"2"]))
+    store._keys.begin_indexing()
+    store._keys.end_indexing(first)
+    assert await store.known(HERE, b"2") == Known(task_id=TaskId("u"))
+    assert await is_refused(store, b"2")
+    await pair.close()
+
+
+async def test_a_key_that_could_not_be_moved_before_others_came_is_found_once_they_are_gone(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await alone(pair)
+    await write(store, creation("t", keys=[b"key"]))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StoreUnavailable("not now")
+
+    monkeypatch.setattr(sqlite_store, "index_keys", refuse)
+    with pytest.raises(StoreUnavailable):
+        await store._share()
+    monkeypatch.undo()
+    await store.renew()
+    assert store.knows_all
+    store._learn_keys(message_keys.time.monotonic())
+    assert await store.known(HERE, b"key") == Known(task_id=TaskId("t"))
+    assert await is_refused(store, b"key")
+    await pair.close()
+
+
+async def test_one_who_reads_only_finds_keys_beside_the_index(pair: Pair, path: Path) -> None:
+    store = await alone(pair)
+    await write(store, creation("t", keys=[b"key"]))
+    await pair.kill(store)
+    reader = SQLiteStore(path, is_read_only=True)
+    await reader.open()
+    assert await reader.known(HERE, b"key") == Known(task_id=TaskId("t"))
+    await reader.close()
 
 
 async def test_a_key_of_a_write_that_was_refused_can_be_used(pair: Pair) -> None:

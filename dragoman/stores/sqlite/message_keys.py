@@ -56,6 +56,14 @@ class MessageKeys:
         self.last: tuple[int, bytes] = (0, b"")
         # Until when no other process can have written a key, by the monotonic clock.
         self._trusted_until = 0.0
+        # Moving them may have failed, and those in the index alone are read again.
+        for key in self._fresh | self._moving:
+            self._note(key)
+
+    def _note(self, key: bytes) -> None:
+        bit = hash(key) & self._mask
+        self._bits[bit >> 3] |= 1 << (bit & 7)
+        self._count += 1
 
     def read(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """Note keys of the file that come after the last one, with their scopes."""
@@ -115,14 +123,15 @@ class MessageKeys:
         """Whether it is time to move those that are beside the index."""
         return len(self._fresh) >= INDEXED_AT_ONCE
 
-    def begin_indexing(self) -> None:
-        """Those that are beside the index are about to be moved, which may fail."""
+    def begin_indexing(self) -> set[bytes]:
+        """Those that are beside the index are about to be moved, which may fail; return them."""
         self._moving |= self._fresh
         self._fresh = set()
+        return set(self._moving)
 
-    def end_indexing(self) -> None:
-        """They are in the index."""
-        self._moving = set()
+    def end_indexing(self, moved: set[bytes]) -> None:
+        """These are in the index. Others may wait for another move, which began meanwhile."""
+        self._moving -= moved
 
 
 def has_fresh_keys(connection: apsw.Connection, sql: Mapping[str, str]) -> bool:

@@ -44,6 +44,7 @@ class FileReads:
     _execute: Execute
     _scans: apsw.Connection
     _scanner: ThreadPoolExecutor
+    is_read_only: bool
 
     def __init__(self, sql: dict[str, str]) -> None:
         self._sql = sql
@@ -61,7 +62,9 @@ class FileReads:
             return None
         found = number, key
         # In this order: it may be moved in between.
-        rows = self._keys.is_fresh(key) and self._rows("known_fresh", found)
+        # One who only reads the file does not know which keys are beside the index.
+        may_be_fresh = self.is_read_only or self._keys.is_fresh(key)
+        rows = may_be_fresh and self._rows("known_fresh", found)
         rows = rows or self._execute(self._sql["known"], found).fetchall()
         if not rows:
             return None

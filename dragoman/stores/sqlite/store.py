@@ -348,10 +348,9 @@ class SQLiteStore(FileReads):
 
     async def index_keys(self) -> None:
         """Bring the keys that are beside their index into it."""
-        keys = self._keys
-        keys.begin_indexing()
+        moved = self._keys.begin_indexing()
         await self._do(functools.partial(index_keys, sql=self._sql))
-        keys.end_indexing()
+        self._keys.end_indexing(moved)
 
     async def _follow_peers(self) -> None:
         """Ring for what other processes wrote, and reap those that ended: their tasks wait."""
