@@ -14,7 +14,7 @@ from dragoman.cli.failures import USAGE, Failure, explain, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
-from dragoman.cli.output import Unwritable
+from dragoman.cli.output import Unwritable, drop_stdout
 from dragoman.errors import ConfigError
 
 _ASK = "Talk to agents"
@@ -112,9 +112,7 @@ def help_command(
 def main(argv: Sequence[str] | None = None, *, group: Group = cli, name: str = "dragoman") -> None:
     """Run a command of a group. Every failure is reported in the requested format."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if getattr(sys, "stdout", None) is None:
-        # Closed before we began: there is no reader.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open for as long as the process
+    _open_missing_streams()
     run = Invocation(words)
     try:
         # Not click's own `main`: it has other ideas of exits and closed pipes.
@@ -131,6 +129,19 @@ def main(argv: Sequence[str] | None = None, *, group: Group = cli, name: str = "
     except (Exception, KeyboardInterrupt) as error:
         code = _tell(run, error)
     sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Give a process that was started without a standard stream one that leads nowhere. Otherwise
+    a socket or a file has its number, and gets what is written there; libuv ends a process that
+    closes such a socket."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name, None) is None:
+            # Open for as long as the process. The first that is missing gets the lowest number.
+            stream = open(os.devnull, mode)  # noqa: SIM115
+            # As those are that a process is started with.
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _tell(run: Invocation, error: BaseException) -> int:
@@ -201,9 +212,7 @@ def _trace(run: Invocation, error: BaseException) -> None:
 
 
 def _leave_quietly() -> int:
-    """The reader is gone. The interpreter would complain when it flushes at its end."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
+    drop_stdout()
     return 0
 
 

@@ -5,6 +5,7 @@ agents say is escaped, so that it can neither move a cursor nor end a block. JSO
 own, in the shapes of 1.0. Bytes are the same on a terminal and in a pipe.
 """
 
+import os
 import re
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -85,7 +86,18 @@ class Output:
     def field(self, label: str, value: str) -> None:
         """Write one line."""
         self.close()
-        self.write(one_line(f"{label}: {value}").rstrip(" ") + "\n")
+        self.write(_line(label, value))
+
+    def record(self, name: str, found: Any, lines: Iterable[tuple[str, str]]) -> None:
+        """Write all that a server says on stdout, in one piece. Many read its first line and leave:
+        the server goes on."""
+        try:
+            if self.is_json:
+                self.json({name: found})
+            else:
+                self.write("".join([_line(label, value) for label, value in lines]))
+        except BrokenPipeError:
+            drop_stdout()
 
     def item(
         self, item: Mapping[str, Any], labels: Mapping[str, str] = _NONE, names: Iterable[str] = ()
@@ -328,6 +340,17 @@ class Output:
                 self.answer(event)
             case _:
                 self.task(event)
+
+
+def drop_stdout() -> None:
+    """The reader is gone. The interpreter would complain when it flushes at its end."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+
+
+def _line(label: str, value: str) -> str:
+    return one_line(f"{label}: {value}").rstrip(" ") + "\n"
 
 
 def _title(artifact: "Artifact") -> str:

@@ -67,10 +67,8 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
 
     def on_joined(welcome: "Welcome") -> None:
         url = f"{gateway.rstrip('/')}/a2a/{welcome.agent}"
-        if run.out.is_json:
-            run.out.json({"joined": {"url": url, "agent": welcome.agent, "gateway": gateway}})
-        else:
-            run.out.field("Joined", url)
+        found = {"url": url, "agent": welcome.agent, "gateway": gateway}
+        run.out.record("joined", found, [("Joined", url)])
 
     def on_ready(ready: "Ready") -> None:
         """The agent works on its tasks; whether it is connected is told apart."""

@@ -237,20 +237,15 @@ def record(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:
     }
 
 
-def tell(run: Invocation, found: dict[str, Any]) -> None:
-    """Say that we are ready: one record, which is all that goes to stdout."""
-    if run.out.is_json:
-        run.out.json({"ready": found})
-        return
-    run.out.field("Ready", found["url"])
-    for url in found["urls"][1:]:
-        run.out.field("Also", url)
-    for place in found.get("grpc", []):
-        run.out.field("gRPC", place)
+def tell(run: Invocation, found: dict[str, Any], **more: str) -> None:
+    """Say that we are ready: one record, which is all that goes to stdout. People read `more`."""
+    lines = [("Ready", found["url"])]
+    lines += [("Also", url) for url in found["urls"][1:]]
+    lines += [("gRPC", place) for place in found.get("grpc", [])]
     if len(found["agents"]) > 1:
-        for agent in found["agents"]:
-            run.out.field("Agent", f"{agent['name']} {agent['url']}")
+        lines += [("Agent", f"{agent['name']} {agent['url']}") for agent in found["agents"]]
     if console := found.get("console"):
-        run.out.field("Console", console)
-    for line in found.get("try", []):
-        run.out.field("Try", line)
+        lines.append(("Console", console))
+    lines += [("Try", line) for line in found.get("try", [])]
+    lines += [(name.capitalize(), value) for name, value in more.items()]
+    run.out.record("ready", found, lines)

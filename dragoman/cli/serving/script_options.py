@@ -69,12 +69,8 @@ def place_of(given: dict[str, Any]) -> "ListenOptions":
 
 def ready(run: Invocation, url: str, more: Mapping[str, Any]) -> None:
     """Say that we are ready: one record, which is all that goes to stdout."""
-    if run.out.is_json:
-        run.out.json({"ready": {"url": url, **more}})
-        return
-    run.out.field("Ready", url)
-    for name, value in more.items():
-        run.out.field(name.capitalize(), str(value))
+    lines = [(name.capitalize(), str(value)) for name, value in more.items()]
+    run.out.record("ready", {"url": url, **more}, [("Ready", url), *lines])
 
 
 def serve(run: Invocation, app: "App", place: "ListenOptions", **more: Any) -> int:

@@ -150,11 +150,9 @@ def up(
     def on_ready(ready: "Ready") -> None:
         found = _described(agents, ready) | console_of(ready, settings)
         found["try"] = tries(found["url"], settings)
-        tell(run, found)
+        tell(run, found, store=ready.store)
         if place is not None and agents:
             place.tell(f"{found['url']}/a2a/{agents[0].name}")
-        if not run.out.is_json:
-            run.out.field("Store", ready.store)
 
     make = with_parts(gateway_app)
     run_server(agents, settings, public=public, on_ready=on_ready, make=make)

@@ -1,6 +1,7 @@
 """Run an app on a port, until a signal ends it: also although clients keep streams open."""
 
 import asyncio
+import atexit
 import gc
 import itertools
 import logging
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
@@ -30,7 +31,7 @@ from dragoman.server.authenticators import unused
 from dragoman.server.process.grpc_serving import grpc_of
 from dragoman.server.process.listening import BACKLOG, is_local, listen, shared_listeners, url_of
 from dragoman.server.process.tls import tls_context
-from dragoman.server.process.workers import inherited, supervise
+from dragoman.server.process.workers import INTERRUPTED, inherited, supervise
 from dragoman.server.push_service import check as check_push
 from dragoman.telemetry import figures, logs, page
 from dragoman.telemetry.activity import activity
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-# The exit code after Ctrl-C, as shells have it.
-INTERRUPTED = 128 + signal.SIGINT
 # Seconds that agent code has to end after everything else has.
 _LAST_WORDS = 0.5
 _SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -90,9 +89,20 @@ class Server:
         if number == signal.SIGINT and self.came:
             self._connections.is_forced = True
         self.came.append(number)
-        if self._loop is not None:
-            # A signal comes between any two instructions, also of the loop.
-            self._loop.call_soon_threadsafe(self._end)
+        if self._loop is None:
+            return
+        if self._loop.is_closed():
+            # So is the store: only threads and modules of authors are still to end.
+            os._exit(self.code)
+        # A signal comes between any two instructions, also of the loop.
+        self._loop.call_soon_threadsafe(self._end)
+
+    @property
+    def code(self) -> int:
+        """The exit code of the process: Ctrl-C is told from an orderly stop."""
+        if not self.is_started or self._app.site.fault is not None:
+            return 1
+        return INTERRUPTED if signal.SIGINT in self.came else 0
 
     def _end(self) -> None:
         """Stop serving, as a signal would."""
@@ -236,8 +246,7 @@ def run(
                 code = supervise(command, theirs, drain=settings.server.drain, on_ready=ready)
             else:
                 code = _work(app, listeners, tls, ready)
-    _leave_threads(code)
-    sys.exit(code)
+    _end(code)
 
 
 def _join(app: App, join: "Joining", on_ready: Callable[[Ready], None], settings: Settings) -> None:
@@ -245,8 +254,7 @@ def _join(app: App, join: "Joining", on_ready: Callable[[Ready], None], settings
     code = _work(app, [], None, lambda: on_ready(Ready([], settings.store_name)), join=join)
     if join.refusal is not None:
         raise join.refusal
-    _leave_threads(code)
-    sys.exit(code)
+    _end(code)
 
 
 def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
@@ -322,8 +330,8 @@ def _work(
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        run_through(runner.get_loop(), _serve(app, server, listeners))
-    return _exit_code(server.came) if server.is_started and app.site.fault is None else 1
+        run_through(runner.get_loop(), _serve(server, listeners))
+    return server.code
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -332,11 +340,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
-
-
-def _exit_code(came: Sequence[int]) -> int:
-    """Return how a server ends that was asked to: Ctrl-C is told from an orderly stop."""
-    return INTERRUPTED if signal.SIGINT in came else 0
 
 
 def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
@@ -354,12 +357,25 @@ def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]
     running.result()
 
 
-async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:
+async def _serve(server: Server, listeners: list[socket.socket]) -> None:
     await server.serve(listeners)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
         # Agent code that ignores its cancellation.
-        _leave(_exit_code(server.came) if app.site.fault is None else 1)
+        _leave(server.code)
+
+
+def _end(code: int) -> NoReturn:
+    """End the process in good order: as it was asked to, also if it is asked once more."""
+    # Python gives signals their first meaning again before it has ended.
+    atexit.register(_ignore_signals)
+    _leave_threads(code)
+    sys.exit(code)
+
+
+def _ignore_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _leave_threads(code: int) -> None:

@@ -26,6 +26,11 @@ logger = logging.getLogger("dragoman")
 # socket to the parent first.
 _VARIABLE = "DRAGOMAN_INHERITED"
 _READY = b"r"
+# The exit code after Ctrl-C, as shells have it.
+INTERRUPTED = 128 + signal.SIGINT
+# How workers end that are asked to: by Ctrl-C too, of which the shell tells them, and by the signal
+# itself while they start.
+_IN_ORDER = frozenset({0, INTERRUPTED, -signal.SIGINT, -signal.SIGTERM})
 # Seconds beyond the time for open requests before a worker that does not end is killed.
 _GRACE = 10.0
 
@@ -92,10 +97,10 @@ def supervise(
             codes = _end(workers, drain + _GRACE)
             for worker in workers:
                 worker.channel.close()
-        if not was_asked or any(codes):
+        if not was_asked or not _IN_ORDER.issuperset(codes):
             return 1
-        # The wake-up descriptor carries the numbers. Of Ctrl-C the shell tells the workers too.
-        return 128 + signal.SIGINT if signal.SIGINT in signals.recv(16) else 0
+        # The wake-up descriptor carries the numbers.
+        return INTERRUPTED if signal.SIGINT in signals.recv(16) else 0
 
 
 def _start(command: Sequence[str], listeners: Sequence[socket.socket]) -> _Worker:
@@ -188,10 +193,12 @@ def _signals() -> Generator[socket.socket]:
     with readable, written:
         numbers = (signal.SIGINT, signal.SIGTERM)
         descriptor = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
-        before = [signal.signal(number, note) for number in numbers]
+        for number in numbers:
+            signal.signal(number, note)
         try:
             yield readable
         finally:
-            for number, action in zip(numbers, before, strict=True):
-                signal.signal(number, action)
+            # All workers have ended, and this process ends as it was asked to first.
+            for number in numbers:
+                signal.signal(number, signal.SIG_IGN)
             signal.set_wakeup_fd(descriptor)

@@ -4,8 +4,12 @@ told to stop while it starts."""
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,11 @@ from typing import Any
 import apsw
 import httpx
 import pytest
-from harness.processes import running
+from harness.processes import environment, running
 from harness.serving import message
 from harness.waiting import WAIT, eventually, within
+
+from dragoman.testing import watchdog
 
 AGENT = """
 from dragoman import Agent
@@ -145,3 +151,48 @@ async def test_a_signal_that_comes_while_the_store_is_opened_ends_the_server(
         held.execute("ROLLBACK")
         assert child.process.wait(WAIT) == 0
     held.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals of Unix")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_server_that_is_told_to_stop_again_and_again_ends_as_it_was_told_first(
+    tmp_path: Path, workers: str
+) -> None:
+    """Also once its loop is closed, and once Python has given signals their first meaning again."""
+    process = started(tmp_path, "--workers", workers)
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    assert process.returncode == 0
+    assert "Traceback" not in process.communicate()[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals of Unix")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_ctrl_c_that_the_shell_tells_workers_too_is_an_interruption(
+    tmp_path: Path, workers: str
+) -> None:
+    process = started(tmp_path, "--workers", workers)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(WAIT) == 130
+    process.communicate()
+
+
+def started(here: Path, *more: str) -> subprocess.Popen[str]:
+    """Return a server that leads a group of its own, and is ready."""
+    (here / "echo.py").write_text(AGENT)
+    words = ("serve", "echo.py", "--listen", "127.0.0.1:0", "--store", "tasks.db", *more)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dragoman", *words],
+        cwd=here,
+        env=environment(here),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog.watch(process.pid)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Ready: ")
+    return process
