@@ -17,7 +17,7 @@ from dragoman.http.rates import Rates
 from dragoman.http.refusals.limited_callers import LimitedCallers
 from dragoman.http.request import PUBLIC_BODY_BYTES, Headers, HttpRequest
 from dragoman.http.routes import Access, Route, Routes, RouteVerdict
-from dragoman.model.identity import ADMIN, OPERATOR, Caller
+from dragoman.model.identity import OPERATOR, Caller
 from dragoman.security.audit.log import Audit
 from dragoman.security.authentication import Denied, Gatekeeper, Pass
 from dragoman.security.proxies import Proxies
@@ -25,11 +25,6 @@ from dragoman.shares import Shares
 from dragoman.telemetry import tracing
 from dragoman.telemetry.activity import activity
 
-# Scopes of which a caller must have one, where authentication is not enough.
-_ROLES: dict[Access | None, set[str]] = {
-    Access.OPERATOR: {OPERATOR},
-    Access.ADMIN: {OPERATOR, ADMIN},
-}
 # Paths that need no authentication.
 _OPEN = (Access.PROBE, Access.PUBLIC)
 
@@ -199,8 +194,7 @@ class AccessControl:
                 activity.refused(request.address, error.reason)
             await unauthenticated(request, error)
             return False
-        needed = None if route.access is Access.CALLER else _ROLES.get(route.access)
-        if needed and not request.caller.scopes & needed:
+        if route.access is Access.OPERATOR and OPERATOR not in request.caller.scopes:
             self._note(request, route.name, "access.denied", reason="not an operator")
             await denied(request, PermissionDenied(scope=OPERATOR))
             return False

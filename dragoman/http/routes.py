@@ -20,8 +20,6 @@ class Access(enum.Enum):
     PUBLIC = "public"
     # Authenticated callers: the operations of the protocol.
     CALLER = "caller"
-    # The operator of the server, or of one tenant.
-    ADMIN = "admin"
     # The operator of the server.
     OPERATOR = "operator"
 

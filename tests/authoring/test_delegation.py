@@ -19,7 +19,7 @@ from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message, Part
 from dragoman.model.requests import Request
-from dragoman.server.operator.admin import children_of
+from dragoman.server.operator.tasks.trees import children_of
 from dragoman.stores.interface import Survey
 
 

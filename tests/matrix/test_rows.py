@@ -20,7 +20,6 @@ from dragoman.http.routes import Access, Routes
 from dragoman.mcp.agent_tools import AgentTools
 from dragoman.mcp.gateway_tools import GatewayTools
 from dragoman.server.endpoint_paths import FoundEndpoint
-from dragoman.server.operator import admin
 from dragoman.server.operator.addresses import API as CONSOLE_PREFIX
 from dragoman.server.operator.api import TABLE as CONSOLE_TABLE
 from dragoman.transports import rest
@@ -80,8 +79,7 @@ def missing(routes: Routes, app: Any) -> list[str]:
     """Return what is served at paths without a row."""
     templates = {row.template for row in of_app(app)}
     found = [place for place in routes.paths() if not is_covered(place, templates)]
-    operations = {f"{verb} /admin/tasks/{{id}}{end}" for end, verb in admin.OPERATIONS.items()}
-    operations |= {f"{row.verb} {row.path}" for row in CONSOLE_TABLE.endpoints}
+    operations = {f"{row.verb} {row.path}" for row in CONSOLE_TABLE.endpoints}
     return [*found, *(operations - {row.route for row in of_app(app)})]
 
 
@@ -122,8 +120,6 @@ def is_served(row: RouteRow, routes: Routes) -> bool:
     if found is not None:
         return isinstance(found, FoundEndpoint) and found.endpoint.path == row.template
     route = routes.find(row.template)
-    if route.name.startswith("/admin/tasks/"):
-        return admin.OPERATIONS.get(row.template.rpartition("}")[2]) == row.verb
     if route.name == f"{CONSOLE_PREFIX}/*":
         of_console = CONSOLE_TABLE.find(row.verb, path)
         is_found = isinstance(of_console, FoundEndpoint)

@@ -83,7 +83,7 @@ async def test_a_line_names_verb_route_operation_status_caller_and_address(
         await http.post("/a2a", json=sent, headers=V1)
         for path in ("/.well-known/agent-card.json", "/healthz", "/readyz"):
             assert (await http.get(path)).status_code == 200
-        for path in ("/metrics", "/admin/status", f"/admin/tasks/{CANARY}"):
+        for path in ("/metrics", "/admin/status", f"/api/v1/console/tasks/{CANARY}"):
             await http.get(path, headers=bearer(OPERATING))
     said = [re.sub(r"\d+\.\d ms", "N ms", line.getMessage()) for line in lines]
     alice, ann = "caller=token:alice 127.0.0.1", "caller=token:ann%20lee 127.0.0.1"
@@ -101,7 +101,7 @@ async def test_a_line_names_verb_route_operation_status_caller_and_address(
         "GET /readyz 200 N ms 127.0.0.1",
         f"GET /metrics 200 N ms {ann}",
         f"GET /admin/status 200 N ms {ann}",
-        f"GET /admin/tasks/* 404 N ms {ann}",
+        f"GET /api/v1/console/tasks/{{id}} view_task API none 404 TaskNotFound N ms {ann}",
     ]
 
 

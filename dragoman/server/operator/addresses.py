@@ -4,6 +4,4 @@
 API = "/api/v1/console"
 DESCRIPTION = f"{API}/openapi.json"
 STATUS = "/admin/status"
-TASKS = "/admin/tasks"
-INBOX = "/admin/inbox"
 METRICS = "/metrics"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import BY_REQUEST, Access, Answer, Routes
-from dragoman.server.operator.addresses import API, DESCRIPTION, INBOX, METRICS, STATUS, TASKS
+from dragoman.server.operator.addresses import API, DESCRIPTION, METRICS, STATUS
 from dragoman.server.operator.live import LiveFigures
 from dragoman.server.preloading import Preloading
 from dragoman.server.site import Site
@@ -32,13 +32,7 @@ class OperatorPaths:
     def add_to(self, routes: Routes) -> None:
         """Serve all of it."""
         settings = self._site.settings
-        admin = {
-            STATUS: Access.OPERATOR,
-            INBOX: Access.ADMIN,
-            f"{INBOX}/*": Access.ADMIN,
-            TASKS: Access.ADMIN,
-            f"{TASKS}/*": Access.ADMIN,
-        }
+        admin = {STATUS: Access.OPERATOR}
         if settings.telemetry.metrics:
             # Without authentication, figures are open where only this machine can call.
             is_open = self._site.is_local and self._site.gatekeeper is None

@@ -16,7 +16,6 @@ from dragoman.gateway.money.ledger import Ledger
 from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.money.task_reference import AmbiguousTask, TaskReference
 from dragoman.gateway.registry.registered import Registered
-from dragoman.http.request import HttpRequest
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, MessageId, Principal, Scope, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
@@ -24,7 +23,8 @@ from dragoman.model.money import MICRO
 from dragoman.model.order import Order
 from dragoman.model.task import TaskState
 from dragoman.server.app import App
-from dragoman.server.operator import admin
+from dragoman.server.operator.viewing import Viewer
+from dragoman.stores.interface import Survey
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.ledger.accounting import SQLiteAccounting
 from proof.access import tenancy_agent
@@ -162,10 +162,10 @@ async def private_agents(trial: Trial) -> Finding:
 def _admins(patches: Patches) -> None:
     """Let the admin of a tenant look into all."""
 
-    def anywhere(request: HttpRequest, asked: str | None) -> str | None:
-        return asked
+    def anywhere(viewer: Viewer, *, limit: int, tenant: str | None = None, **asked: Any) -> Survey:
+        return Survey(limit=limit, tenant=tenant, principal=viewer.principal, **asked)
 
-    patches.put(admin, "_tenant", lambda _: anywhere)
+    patches.put(Viewer, "survey", lambda _: anywhere)
 
 
 def _private(patches: Patches) -> None:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
 from harness.waiting import within
 
+from dragoman import Agent, Turn
+from dragoman.server.operator import inbox
 from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF
 from tests.server.operator.operator_site import FORM, OperatorSite, operator_site
 
@@ -86,3 +89,53 @@ async def test_an_answer_that_is_none_is_told() -> None:
         for body in bad:
             assert (await site.post("/inbox", body, ALICE)).status_code == 400, body
         assert len(await site.walk("/inbox", ALICE)) == 1
+
+
+async def test_each_question_of_a_task_is_answered_by_an_admin_of_its_tenant() -> None:
+    agent = Agent("Clerk", "Asks.")
+
+    @agent.skill
+    async def pay(text: str, turn: Turn) -> str:
+        if await turn.confirm(f"Pay {text}?"):
+            return f"paid, {await turn.choose('From?', ['cash', 'bank'])}"
+        return "not paid"
+
+    async with operator_site(agent) as site:
+        task, other = await site.made("x", ANNA, "pay"), await site.made("x", ALICE, "pay")
+        (asked,) = await site.walk("/inbox", CHIEF)
+        assert (asked["taskId"], asked["kind"], asked["tenant"]) == (task, "confirmation", "acme")
+        for who, name in ((CHIEF, other), (BOSS, "nothing"), (ALICE, task)):
+            assert (await site.ask(f"/inbox/{name}", who)).status_code == 404
+        posted = await site.post(f"/inbox/{task}", {})
+        assert (posted.status_code, posted.headers["allow"]) == (405, "GET")
+        refused = await site.post("/inbox", {"id": other, "value": True}, CHIEF)
+        assert refused.status_code == 404
+        taken = await site.post("/inbox", {"id": asked["id"], "value": True}, CHIEF)
+        assert taken.status_code == 200
+
+        async def choice() -> dict[str, Any]:
+            while True:
+                for item in await site.walk("/inbox", CHIEF):
+                    if item["kind"] == "choice":
+                        return item
+
+        assert (await within(choice()))["choices"] == ["cash", "bank"]
+        taken = await site.post("/inbox", {"id": task, "value": "bank"}, CHIEF)
+        assert taken.status_code == 200
+        declined = await site.post("/inbox", {"id": other, "decline": "no money"})
+        assert declined.status_code == 200
+        assert await within(ended(site, task)) == "TASK_STATE_COMPLETED"
+        assert await within(ended(site, other)) == "TASK_STATE_FAILED"
+
+
+async def test_a_question_is_not_lost_behind_those_that_came_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox, "_AT_ONCE", 2)
+    async with operator_site() as site:
+        tasks = [await site.made("x", ANNA, "order") for _ in range(5)]
+        (asked,) = (await site.read("/inbox", limit=1))["items"]
+        assert asked["taskId"] == tasks[0]
+        answered = await site.post("/inbox", {"id": asked["id"], "value": {"size": "M"}})
+        assert answered.status_code == 200
+        assert await within(ended(site, tasks[0])) == "TASK_STATE_COMPLETED"

@@ -1,5 +1,7 @@
 """Tasks of all agents and owners: filters, text, pages, and who may see what."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from dragoman import App
 from dragoman.config import load_settings
 from dragoman.server import upkeep
 from dragoman.server.operator.tasks import words as task_words
-from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF, FREE_ANNA, send
+from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF, FREE_ANNA, bearer, send
 from tests.server.operator.operator_site import API, clerk, operator_site
 
 
@@ -162,6 +164,9 @@ async def test_a_token_is_of_one_list_and_one_viewer() -> None:
         {"until": "2026-01-01T00:00:00"},
         {"text": "x" * 257},
         {"pageToken": "!"},
+        {"pageToken": "\0"},
+        {"limit": "1e9"},
+        {"limit": "00000000199999999"},
         {"since": ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"]},
     ],
 )
@@ -199,15 +204,24 @@ async def test_a_task_is_shown_as_it_was_at_any_position(location: str) -> None:
         assert await site.read(f"/tasks/{task}/state", at=last + 100) == states[-1]
 
 
-async def test_an_owner_and_an_operator_cancel_a_task() -> None:
-    async with operator_site() as site:
+async def test_an_owner_and_an_operator_cancel_a_task(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    async with operator_site(audit=str(audit)) as site:
         for token in (ALICE, BOSS):
             task = await site.made(skill="wait")
+            refused = await site.ask(f"/tasks/{task}/cancel")
+            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
             ended = await site.post(f"/tasks/{task}/cancel", token=token)
             assert ended.status_code == 200, ended.text
             assert ended.json()["task"]["state"] == "TASK_STATE_CANCELED"
             again = await site.post(f"/tasks/{task}/cancel", token=token)
             assert again.status_code == 400
+            seen = await site.http.get(f"/tasks/{task}", headers=bearer(ALICE))
+            assert seen.json()["status"]["state"] == "TASK_STATE_CANCELED"
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    acts = [line for line in lines if line["act"] == "console.task.cancel"]
+    assert [line["who"] for line in acts] == ["token:alice"] * 2 + ["token:boss"] * 2
+    assert task in acts[-1]["object"]
 
 
 async def test_the_user_of_a_server_on_this_machine_sees_everything() -> None:
