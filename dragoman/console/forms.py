@@ -94,8 +94,3 @@ async def _send(visit: Visit, answer: dict[str, Any]) -> GivenAnswer:
             return GivenAnswer(answer["id"], error.message)
         raise
     return GivenAnswer(answer["id"])
-
-
-def input_name(id: str, key: str) -> str:
-    """Return the name under which a field of a question is submitted."""
-    return f"{id}:{key.removeprefix(form_fields.ROOT)}"
