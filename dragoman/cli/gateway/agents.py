@@ -104,8 +104,14 @@ def list_(
     page_token: str,
 ) -> None:
     """List the agents that are online, and your own in any state; the most trusted first."""
-    query = {"skillTags": ",".join(tags), "status": health, "text": text, "skill": skill}
-    found, token = api.page_after("agents", "agents", page_token, limit=limit, **query)
+    query = {
+        "limit": limit,
+        "skillTags": ",".join(tags),
+        "status": health,
+        "text": text,
+        "skill": skill,
+    }
+    found, token = api.page("agents", "agents", page_token, query)
     items = [item_of(agent, card=False) for agent in found]
     show_page(
         run,

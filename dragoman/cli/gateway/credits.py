@@ -75,7 +75,9 @@ def statement(
 ) -> None:
     """Show the entries of your account, the latest first."""
     path = "billing/transactions"
-    found, token = api.page(path, "transactions", page_token, type=kind, limit=limit)
+    found, token = api.page(
+        path, "transactions", page_token, {"type": kind, "limit": limit}, cursor="before"
+    )
     show_page(
         run,
         [_line(one) for one in found],
@@ -182,7 +184,7 @@ def escrow(
         found = api.ask("GET", task_path(task, "escrow"), query={"number": number})
         run.out.item(_escrow_item(found), _LABELS)
         return
-    listed, token = api.page("billing/escrow", "escrows", page_token, limit=limit)
+    listed, token = api.page("billing/escrow", "escrows", page_token, {"limit": limit})
     items = [_escrow_item(one) for one in listed]
     show_page(run, items, token, lambda item: run.out.fields(item, _LABELS))
 

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own_options import added, budget, offset_of, own, typed_option, wrong_token
+from dragoman.cli.own_options import added, budget, own, typed_option, wrong_token
 from dragoman.cli.redaction import NextCommand
 from dragoman.egress.plain_words import plain
 
@@ -145,25 +145,21 @@ class GatewayApi:
         return self._held(bare_of, status, answer)
 
     def page(
-        self, path: str, items: str, page_token: str, **query: str | int | None
+        self,
+        path: str,
+        items: str,
+        page_token: str,
+        query: Mapping[str, str | int | None],
+        cursor: str = "after",
     ) -> tuple[list[dict[str, Any]], str]:
-        """Return a page of a list that goes on by offset, which the answer has as `items`, and the
-        token of the next; empty: there is none."""
-        offset = offset_of(page_token)
-        found = self.ask("GET", path, query={**query, "offset": offset})
-        end = offset + len(found[items])
-        return found[items], str(end) if found[items] and end < found["total"] else ""
-
-    def page_after(
-        self, path: str, items: str, page_token: str, **query: str | int | None
-    ) -> tuple[list[dict[str, Any]], str]:
-        """Return the same of a list that goes on by a cursor."""
+        """Return a page of a list, which the answer has as `items`, and the token of the next;
+        empty: there is none."""
         try:
-            found = self.ask("GET", path, query={**query, "after": page_token})
+            found = self.ask("GET", path, query={**query, cursor: page_token})
         except Failure as failure:
             # Errors of a gateway begin with the name of the field.
-            raise wrong_token() if failure.message.startswith("after:") else failure from None
-        return found[items], found.get("next", "")
+            raise wrong_token() if failure.message.startswith(f"{cursor}:") else failure from None
+        return found[items], str(found.get("next", ""))
 
     def poll(self, path: str, see: Callable[[Any], bool]) -> Any:
         """Read a path repeatedly until `see` returns true; return what was read last. A gateway

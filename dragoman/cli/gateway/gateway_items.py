@@ -14,12 +14,10 @@ Record = Callable[[Invocation, dict[str, Any]], None]
 
 
 class GatewayItems:
-    """One kind, such as triggers; `record` writes one as text. `has_cursor`: its list goes on by a
-    cursor, not by an offset."""
+    """One kind, such as triggers; `record` writes one as text."""
 
-    def __init__(self, kind: str, record: Record, *, has_cursor: bool = False) -> None:
+    def __init__(self, kind: str, record: Record) -> None:
         self._kind = kind
-        self._has_cursor = has_cursor
         self._record = record
 
     def path(self, id: str, *steps: str) -> str:
@@ -37,10 +35,9 @@ class GatewayItems:
         """Return the command that lists them; `empty` is said of a table without a row."""
 
         def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None:
-            page = api.page_after if self._has_cursor else api.page
             show_page(
                 run,
-                *page(self._kind, self._kind, page_token, limit=limit),
+                *api.page(self._kind, self._kind, page_token, {"limit": limit}),
                 lambda item: self._record(run, item),
                 columns=columns,
                 empty=empty,

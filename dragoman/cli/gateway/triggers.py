@@ -222,7 +222,7 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
     run.out.fields(item, _LABELS, (*_FIELDS[:6], "schedule", *_FIELDS[6:]))
 
 
-_ITEMS = GatewayItems("triggers", _record, has_cursor=True)
+_ITEMS = GatewayItems("triggers", _record)
 list_ = _ITEMS.listing(
     "List your triggers, newest first.",
     (

@@ -61,16 +61,11 @@ def disputes(
 ) -> None:
     """List disputes without a decision, the oldest first: of a store, or with --gateway of a
     running gateway that you are an operator of."""
-    offset = offset_of(page_token)
     if gateway:
         api = elsewhere(run, gateway, admin_token)
-        query = {"limit": min(limit, _MOST), "offset": offset}
-        answer = api.ask("GET", "disputes", query=query)
-        items = answer["disputes"]
-        more = answer["total"] > offset + len(items)
+        items, token = api.page("disputes", "disputes", page_token, {"limit": min(limit, _MOST)})
     else:
-        items, more = _of_file(run, store, limit, offset)
-    token = str(offset + len(items)) if more else ""
+        items, token = _of_file(run, store, limit, offset_of(page_token))
     show_page(
         run,
         items,
@@ -91,11 +86,11 @@ _COLUMNS = (
 
 
 def _of_file(
-    run: Invocation, store: str | None, limit: int, offset: int
-) -> tuple[list[dict[str, Any]], bool]:
-    """Return a page of what the store has, and whether there is more."""
+    run: Invocation, store: str | None, limit: int, after: int
+) -> tuple[list[dict[str, Any]], str]:
+    """Return a page of what the store has, and the token of the next; empty: there is none."""
     with reading(run, store) as file:
-        found, _ = file.wait(file.store.disputes(limit=limit + 1, offset=offset))
+        found, _ = file.wait(file.store.disputes(limit=limit + 1, after=after))
         names = {id: name for id, (name, _) in file.agents.items()}
     items = [
         {
@@ -110,7 +105,7 @@ def _of_file(
         }
         for one in found[:limit]
     ]
-    return items, len(found) > limit
+    return items, str(items[-1]["taskNumber"]) if len(found) > limit else ""
 
 
 def _record(run: Invocation, item: dict[str, Any], gateway: str) -> None:

@@ -20,10 +20,7 @@ async def show(visit: Visit) -> Answer:
     usage = await api.gateway("GET", "/billing/usage", period="30d")
     before = visit.query.get("before", "")
     before = before if before.isdecimal() else ""
-    # One more than is shown tells whether there are any.
-    found = await api.gateway("GET", "/billing/transactions", limit=_PAGE + 1, before=before)
-    lines = found["transactions"][:_PAGE]
-    is_more = len(found["transactions"]) > _PAGE
+    statement = await api.gateway("GET", "/billing/transactions", limit=_PAGE, before=before)
     escrows = await api.gateway("GET", "/billing/escrow", limit=_ESCROWS)
     disputes: list[dict[str, Any]] = []
     if visit.is_operator:
@@ -45,10 +42,10 @@ async def show(visit: Visit) -> Answer:
             "Spent and earned", f"{usage['total_spent']:g}", "in 30 days", earned, spent
         ),
         "totals": usage,
-        "lines": lines,
+        "lines": statement["transactions"],
         "escrows": escrows["escrows"],
         "more_escrows": max(0, escrows["total"] - _ESCROWS),
-        "next": link("/money", before=lines[-1]["id"]) if is_more else "",
+        "next": link("/money", before=following) if (following := statement.get("next")) else "",
         "disputes": disputes,
         "top": top,
     }

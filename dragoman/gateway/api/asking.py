@@ -2,11 +2,11 @@
 
 import contextlib
 import uuid
-from collections.abc import Generator
-from typing import Annotated, Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.errors import InvalidParams, NoAgentAvailable, TaskNotFound
 from dragoman.gateway.api.envelope import ApiRefused
@@ -27,6 +27,8 @@ from dragoman.stores.interface.orders import OrderRow
 GATEWAY = "gateway"
 MOST = 100
 _MAX_KEY = 255
+_Row = TypeVar("_Row")
+_Cursor = TypeVar("_Cursor", str, int)
 
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
 Credits = Annotated[float, Meta(ge=0, le=LARGEST // MICRO)]
@@ -39,6 +41,29 @@ class Paged(msgspec.Struct, frozen=True, kw_only=True):
 
     limit: Limit = 20
     offset: Offset = 0
+
+
+class PagedById(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a list is wanted that goes on by a cursor: `next` of the page before. What
+    comes or goes meanwhile neither repeats nor hides others."""
+
+    limit: Limit = 20
+    after: Annotated[str, Meta(max_length=36, pattern="^([0-9a-f-]{36})?$")] = ""
+
+
+class PagedByTask(msgspec.Struct, frozen=True, kw_only=True):
+    """The same of a list about tasks: `next` is the gateway's number of the last one."""
+
+    limit: Limit = 20
+    after: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+
+
+def page_of(
+    rows: Sequence[_Row], limit: int, cursor: Callable[[_Row], _Cursor]
+) -> tuple[Sequence[_Row], _Cursor | UnsetType]:
+    """Return the rows of a page, and its `next` if one more row than the page has was found."""
+    shown = rows[:limit]
+    return shown, cursor(shown[-1]) if len(rows) > limit else UNSET
 
 
 def micro(amount: float) -> int:

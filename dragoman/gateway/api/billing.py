@@ -3,9 +3,10 @@
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dragoman.errors import PermissionDenied
-from dragoman.gateway.api.asking import Paged, note
+from dragoman.gateway.api.asking import Paged, note, page_of
 from dragoman.gateway.api.record import credit, escrow_of
 from dragoman.gateway.api.table import Ask, EndpointTable
 from dragoman.gateway.money.payments import PACKAGES
@@ -45,7 +46,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     created_at: str
     # Where the price of the task is at present, if it goes through an escrow.
-    escrow: Escrow | msgspec.UnsetType = msgspec.UNSET
+    escrow: Escrow | UnsetType = UNSET
 
 
 class Transactions(msgspec.Struct, frozen=True):
@@ -55,12 +56,14 @@ class Transactions(msgspec.Struct, frozen=True):
     total: int
     limit: int
     offset: int
+    # What to send as `before` for the next page: the id of the last line; left out: there is none.
+    next: str | UnsetType = UNSET
 
 
 class TransactionQuery(Paged, frozen=True, kw_only=True):
     """Which lines are wanted."""
 
-    type: Kind | msgspec.UnsetType = msgspec.UNSET
+    type: Kind | UnsetType = UNSET
     # The id of a line: those before it, however many there are after it.
     before: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] = 0
 
@@ -133,16 +136,17 @@ async def get_balance(ask: Ask) -> BalanceRecord:
 async def list_transactions(ask: Ask) -> Transactions:
     """Read your statement, the latest line first."""
     query: TransactionQuery = ask.query
-    kind = "" if query.type is msgspec.UNSET else query.type
+    kind = "" if query.type is UNSET else query.type
     found = await ask.gateway.ledger.statement(
         ask.principal,
         kind=kind,
-        limit=query.limit,
+        limit=query.limit + 1,
         offset=query.offset,
         before=query.before,
     )
-    shown = [_transaction(line) for line in found.lines]
-    return Transactions(shown, found.total, query.limit, query.offset)
+    shown, following = page_of(found.lines, query.limit, lambda line: str(line.number))
+    lines = [_transaction(line) for line in shown]
+    return Transactions(lines, found.total, query.limit, query.offset, following)
 
 
 def _transaction(line: StatementLine) -> Transaction:

@@ -6,15 +6,16 @@ Without authentication all callers are the local user, who is the operator.
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.errors import PermissionDenied
 from dragoman.gateway.api.asking import (
     NumberQuery,
-    Paged,
+    PagedByTask,
     is_operator,
     note,
     one_task,
+    page_of,
     reference,
     task_id_of,
 )
@@ -52,7 +53,8 @@ class Disputes(msgspec.Struct, frozen=True):
     disputes: list[DisputeRecord]
     total: int
     limit: int
-    offset: int
+    # What to send as `after` for the next page; left out: there is none.
+    next: int | UnsetType = UNSET
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -68,7 +70,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     task_id: str
     task_number: int
     outcome: Decision
-    escrow: Escrow | msgspec.UnsetType = msgspec.UNSET
+    escrow: Escrow | UnsetType = UNSET
 
 
 def _check(ask: Ask, act: str) -> None:
@@ -77,13 +79,14 @@ def _check(ask: Ask, act: str) -> None:
         raise PermissionDenied(scope=OPERATOR)
 
 
-@ENDPOINTS.add("GET", "/api/v1/disputes", query=Paged)
+@ENDPOINTS.add("GET", "/api/v1/disputes", query=PagedByTask)
 async def list_disputes(ask: Ask) -> Disputes:
     """Read open disputes, as an operator."""
     _check(ask, "list_disputes")
-    query: Paged = ask.query
-    found, total = await ask.gateway.trust.store.disputes(limit=query.limit, offset=query.offset)
-    return Disputes([_record(ask, one) for one in found], total, query.limit, query.offset)
+    query: PagedByTask = ask.query
+    found, total = await ask.gateway.trust.store.disputes(limit=query.limit + 1, after=query.after)
+    shown, following = page_of(found, query.limit, lambda one: one.task)
+    return Disputes([_record(ask, one) for one in shown], total, query.limit, following)
 
 
 def _record(ask: Ask, one: DisputeRow) -> DisputeRecord:

@@ -3,13 +3,15 @@
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dragoman.gateway.api.asking import (
     NumberQuery,
-    Paged,
+    PagedByTask,
     is_operator,
     note,
     one_task,
+    page_of,
     reference,
     task_id_of,
 )
@@ -38,7 +40,7 @@ class AcceptRecord(msgspec.Struct, frozen=True, rename="camel"):
 
     task_id: str
     amount: float
-    escrow: Escrow | msgspec.UnsetType = msgspec.UNSET
+    escrow: Escrow | UnsetType = UNSET
 
 
 class EscrowRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -62,7 +64,8 @@ class Escrows(msgspec.Struct, frozen=True):
     escrows: list[EscrowRecord]
     total: int
     limit: int
-    offset: int
+    # What to send as `after` for the next page; left out: there is none.
+    next: int | UnsetType = UNSET
 
 
 class RefundRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -126,14 +129,15 @@ async def get_escrow(ask: Ask) -> EscrowRecord:
     return _record(ask, order)
 
 
-@ENDPOINTS.add("GET", "/api/v1/billing/escrow", scope="billing", query=Paged)
+@ENDPOINTS.add("GET", "/api/v1/billing/escrow", scope="billing", query=PagedByTask)
 async def list_escrows(ask: Ask) -> Escrows:
     """Read which completed tasks of yours, asked for or done, are in escrow."""
-    query: Paged = ask.query
+    query: PagedByTask = ask.query
     found, total = await ask.gateway.ledger.store.in_escrow(
-        ask.principal, limit=query.limit, offset=query.offset
+        ask.principal, limit=query.limit + 1, after=query.after
     )
-    return Escrows([_record(ask, order) for order in found], total, query.limit, query.offset)
+    shown, following = page_of(found, query.limit, lambda order: order.task)
+    return Escrows([_record(ask, order) for order in shown], total, query.limit, following)
 
 
 def _record(ask: Ask, order: OrderRow) -> EscrowRecord:

@@ -3,8 +3,9 @@
 import hashlib
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from dragoman.gateway.api.asking import Paged, idempotency_key, note
+from dragoman.gateway.api.asking import Offset, PagedById, idempotency_key, note, page_of
 from dragoman.gateway.api.envelope import ApiRefused
 from dragoman.gateway.api.table import Ask, EndpointTable
 from dragoman.gateway.workflows.plan import Definition
@@ -14,8 +15,10 @@ _RUN = "/api/v1/workflows/{id}/runs/{runId}"
 ENDPOINTS = EndpointTable()
 
 
-class WorkflowQuery(Paged, frozen=True, kw_only=True):
+class WorkflowQuery(PagedById, frozen=True, kw_only=True):
     """Which part of the list is wanted."""
+
+    offset: Offset = 0
 
 
 class WorkflowPage(msgspec.Struct, frozen=True):
@@ -25,6 +28,8 @@ class WorkflowPage(msgspec.Struct, frozen=True):
     total: int
     limit: int
     offset: int
+    # What to send as `after` for the next page; left out: there is none.
+    next: str | UnsetType = UNSET
 
 
 def _missing(what: str) -> ApiRefused:
@@ -44,9 +49,10 @@ async def list_workflows(ask: Ask) -> WorkflowPage:
     """Read your own workflows, newest first."""
     query: WorkflowQuery = ask.query
     found, total = await ask.gateway.workflows.page(
-        ask.principal, limit=query.limit, offset=query.offset
+        ask.principal, limit=query.limit + 1, offset=query.offset, after=query.after
     )
-    return WorkflowPage(list(found), total, query.limit, query.offset)
+    shown, following = page_of(found, query.limit, lambda one: one.id)
+    return WorkflowPage(list(shown), total, query.limit, query.offset, following)
 
 
 @ENDPOINTS.add("GET", "/api/v1/workflows/{id}", scope="workflows", errors=("NOT_FOUND",))

@@ -4,9 +4,10 @@ import contextlib
 from collections.abc import Generator
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dragoman.errors import UnsupportedOperation
-from dragoman.gateway.api.asking import Paged, is_operator, note, viewer_of
+from dragoman.gateway.api.asking import PagedById, is_operator, note, page_of, viewer_of
 from dragoman.gateway.api.envelope import ApiRefused, Code
 from dragoman.gateway.api.table import Ask, EndpointTable
 from dragoman.gateway.rollouts.definition import (
@@ -95,7 +96,7 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     recent: list[JudgedTask]
 
 
-class RolloutQuery(Paged, frozen=True, kw_only=True, rename="camel"):
+class RolloutQuery(PagedById, frozen=True, kw_only=True, rename="camel"):
     """Which rollouts are wanted."""
 
     # Of one agent, by its id or name.
@@ -108,7 +109,8 @@ class RolloutPage(msgspec.Struct, frozen=True):
     rollouts: list[RolloutRecord]
     total: int
     limit: int
-    offset: int
+    # What to send as `after` for the next page; left out: there is none.
+    next: str | UnsetType = UNSET
 
 
 @ENDPOINTS.add(
@@ -133,10 +135,11 @@ async def list_rollouts(ask: Ask) -> RolloutPage:
     rows, total = await ask.gateway.rollouts.page(
         viewer_of(ask),
         agent.id if agent is not None else query.agent_id,
-        limit=query.limit,
-        offset=query.offset,
+        limit=query.limit + 1,
+        after=query.after,
     )
-    return RolloutPage([_record(ask, row) for row in rows], total, query.limit, query.offset)
+    shown, following = page_of(rows, query.limit, lambda row: row.id)
+    return RolloutPage([_record(ask, row) for row in shown], total, query.limit, following)
 
 
 @ENDPOINTS.add("GET", _ONE, errors=("NOT_FOUND",))

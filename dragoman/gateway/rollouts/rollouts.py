@@ -173,10 +173,10 @@ class Rollouts:
         return row if row is not None and owner in (None, row.owner) else None
 
     async def page(
-        self, owner: Principal | None, agent: str, *, limit: int, offset: int
+        self, owner: Principal | None, agent: str, *, limit: int, after: str = ""
     ) -> tuple[Sequence[RolloutRow], int]:
         """Return some rollouts of an owner or of all (None), of one agent or of all (empty)."""
-        return await self._rows.page(owner, agent, limit=limit, offset=offset)
+        return await self._rows.page(owner, agent, limit=limit, after=after)
 
     async def change(
         self, id: str, owner: Principal | None, said: RolloutChange

@@ -1,11 +1,11 @@
 """Triggers: tasks that begin by themselves, at a time or when something is posted."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from dragoman.gateway.api.asking import Limit, idempotency_key, note, viewer_of
+from dragoman.gateway.api.asking import PagedById, idempotency_key, note, page_of, viewer_of
 from dragoman.gateway.api.envelope import ApiRefused
 from dragoman.gateway.api.table import Ask, EndpointTable
 from dragoman.gateway.triggers.definition import NewTrigger, TriggerChange, TriggerSchedule
@@ -58,14 +58,6 @@ class TriggerRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return f"TriggerRecord(id={self.id!r}, name={self.name!r})"
 
 
-class TriggerQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of the list is wanted."""
-
-    limit: Limit = 20
-    # `next` of the page before: triggers that come or go meanwhile neither repeat nor hide others.
-    after: Annotated[str, msgspec.Meta(max_length=36, pattern="^([0-9a-f-]{36})?$")] = ""
-
-
 class TriggerPage(msgspec.Struct, frozen=True):
     """A page of triggers, newest first."""
 
@@ -95,16 +87,14 @@ async def create_trigger(ask: Ask) -> TriggerRecord:
     return _record(ask, row, ask.gateway.triggers.secret_text(row))
 
 
-@ENDPOINTS.add("GET", "/api/v1/triggers", scope="triggers", query=TriggerQuery)
+@ENDPOINTS.add("GET", "/api/v1/triggers", scope="triggers", query=PagedById)
 async def list_triggers(ask: Ask) -> TriggerPage:
     """Read your own triggers, newest first; operators read all."""
-    query: TriggerQuery = ask.query
-    # One more tells whether there is a next page.
+    query: PagedById = ask.query
     rows, total = await ask.gateway.triggers.page(
         viewer_of(ask), limit=query.limit + 1, after=query.after
     )
-    shown = rows[: query.limit]
-    following = shown[-1].id if len(rows) > len(shown) else UNSET
+    shown, following = page_of(rows, query.limit, lambda row: row.id)
     return TriggerPage([_record(ask, row) for row in shown], total, query.limit, following)
 
 

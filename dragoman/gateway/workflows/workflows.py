@@ -146,16 +146,12 @@ class Workflows:
         return msgspec.structs.replace(_workflow(row), runs=runs)
 
     async def page(
-        self, owner: Principal, *, limit: int = 100, offset: int = 0
+        self, owner: Principal, *, limit: int = 100, offset: int = 0, after: str = ""
     ) -> tuple[Sequence[Workflow], int]:
         """Return some of an owner's workflows, newest first, and how many there are."""
-        rows, total = await self._rows.page(owner, limit=limit, offset=offset)
-        return [_workflow(row) for row in rows], total
-
-    async def list(self, owner: Principal) -> Sequence[Workflow]:
-        """Return an owner's workflows, newest first."""
-        found, _ = await self.page(owner, limit=MOST)
-        return found
+        # So few are stored that those before an offset are read too.
+        rows, total = await self._rows.page(owner, limit=min(offset + limit, MOST), after=after)
+        return [_workflow(row) for row in rows[offset:]], total
 
     # Runs
 

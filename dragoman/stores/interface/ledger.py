@@ -196,10 +196,10 @@ class LedgerStore(Protocol):
         ...
 
     async def in_escrow(
-        self, side: Principal, *, limit: int, offset: int
+        self, side: Principal, *, limit: int, after: int = 0
     ) -> tuple[list[OrderRow], int]:
         """Return orders of a requester or payee that have ended and whose price is in escrow, the
-        latest first, and how many there are."""
+        latest first, after the task of a number, and how many there are."""
         ...
 
     async def due(self, at: int, limit: int) -> list[OrderFacts]:

@@ -39,10 +39,11 @@ class RolloutStore(Protocol):
         ...
 
     async def page(
-        self, owner: Principal | None, agent: str, *, limit: int, offset: int
+        self, owner: Principal | None, agent: str, *, limit: int, after: str = ""
     ) -> tuple[Sequence[RolloutRow], int]:
-        """Return some rollouts of an owner, or of all (None), of one agent, or of all (empty),
-        newest first, and how many there are."""
+        """Return some rollouts of an owner, or of all (None), of one agent, or of all (empty), and
+        how many there are. They are in the order of their ids, which is that of time, newest first;
+        those after an id, which may be gone."""
         ...
 
     async def change(self, row: RolloutRow) -> bool:

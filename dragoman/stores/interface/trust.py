@@ -165,8 +165,9 @@ class TrustStore(Protocol):
         """Return a page of an agent's events."""
         ...
 
-    async def disputes(self, *, limit: int, offset: int) -> tuple[list[DisputeRow], int]:
-        """Return disputes without a decision, the oldest first, and how many there are."""
+    async def disputes(self, *, limit: int, after: int = 0) -> tuple[list[DisputeRow], int]:
+        """Return disputes without a decision, the oldest first, after the task of a number, and how
+        many there are."""
         ...
 
     async def contents(self) -> TrustContents:

@@ -30,7 +30,8 @@ class WorkflowStore(Protocol):
         ...
 
     async def page(
-        self, owner: Principal, *, limit: int, offset: int
+        self, owner: Principal, *, limit: int, after: str = ""
     ) -> tuple[Sequence[WorkflowRow], int]:
-        """Return some workflows of an owner, newest first, and how many there are."""
+        """Return some workflows of an owner, and how many there are. They are in the order of their
+        ids, which is that of time, newest first; those after an id."""
         ...

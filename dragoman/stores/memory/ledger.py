@@ -135,13 +135,13 @@ class MemoryLedger:
         return [self._tables.facts(one) for one in self._newest() if one.task_id == task_id]
 
     async def in_escrow(
-        self, side: Principal, *, limit: int, offset: int
+        self, side: Principal, *, limit: int, after: int = 0
     ) -> tuple[list[OrderRow], int]:
         """Return what is in escrow."""
         found = [
             one for one in self._newest() if one.is_in_escrow and side in (one.requester, one.payee)
         ]
-        return found[offset : offset + limit], len(found)
+        return [one for one in found if not after or one.task < after][:limit], len(found)
 
     async def due(self, at: int, limit: int) -> list[OrderFacts]:
         """Return delivered orders whose time is over."""

@@ -30,7 +30,7 @@ class MemoryRollouts:
         return self._rows.get(id)
 
     async def page(
-        self, owner: Principal | None, agent: str, *, limit: int, offset: int
+        self, owner: Principal | None, agent: str, *, limit: int, after: str = ""
     ) -> tuple[Sequence[RolloutRow], int]:
         """Return some rollouts, newest first, and how many there are."""
         rows = [
@@ -38,8 +38,9 @@ class MemoryRollouts:
             for one in self._rows.values()
             if owner in (None, one.owner) and agent in ("", one.agent)
         ]
-        rows.reverse()
-        return rows[offset : offset + limit], len(rows)
+        found = [one for one in rows if not after or one.id < after]
+        found.sort(key=lambda one: one.id, reverse=True)
+        return found[:limit], len(rows)
 
     async def change(self, row: RolloutRow) -> bool:
         """Replace a rollout that still has the row's version."""

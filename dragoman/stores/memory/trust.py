@@ -74,7 +74,7 @@ class MemoryTrust:
         }
         return TrustHistory(events, comments, len(lines))
 
-    async def disputes(self, *, limit: int, offset: int) -> tuple[list[DisputeRow], int]:
+    async def disputes(self, *, limit: int, after: int = 0) -> tuple[list[DisputeRow], int]:
         """Return disputes without a decision."""
         tables = self._tables
         rows: list[DisputeRow] = []
@@ -83,7 +83,7 @@ class MemoryTrust:
             order = one.order
             requester = order.requester.text
             rows.append(DisputeRow(task, order.task_id, order.agent, requester, one.reason, one.at))
-        return rows[offset : offset + limit], len(rows)
+        return [one for one in rows if one.task > after][:limit], len(rows)
 
     async def contents(self) -> TrustContents:
         """Return everything."""

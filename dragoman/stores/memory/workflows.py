@@ -26,8 +26,9 @@ class MemoryWorkflows:
         return self._rows.get(owner, {}).get(id)
 
     async def page(
-        self, owner: Principal, *, limit: int, offset: int
+        self, owner: Principal, *, limit: int, after: str = ""
     ) -> tuple[Sequence[WorkflowRow], int]:
         """Return some workflows of an owner, newest first, and how many there are."""
-        rows = list(reversed(self._rows.get(owner, {}).values()))
-        return rows[offset : offset + limit], len(rows)
+        rows = self._rows.get(owner, {})
+        found = sorted((id for id in rows if not after or id < after), reverse=True)
+        return [rows[id] for id in found[:limit]], len(rows)

@@ -233,7 +233,7 @@ class LedgerPromises:
         assert await ledger.facts("t7") == []
         contents = await accounting.trust.contents()
         assert (contents.lines, contents.orders, contents.payers) == ([], [], set())
-        assert await accounting.trust.disputes(limit=9, offset=0) == ([], 0)
+        assert await accounting.trust.disputes(limit=9) == ([], 0)
 
     async def test_a_transfer_is_made_once_and_covered(self, store: GatewayStore) -> None:
         """A repetition is refused, and so is one that takes more than there is."""
@@ -351,9 +351,10 @@ class LedgerPromises:
         disputed = PutDispute(rows[2], "It is empty.", 2_100)
         await accounting.apply([*(PutOrder(row) for row in rows), disputed])
         for side in ("alice", "bob"):
-            found, total = await ledger.in_escrow(Principal.read(side), limit=2, offset=1)
+            found, total = await ledger.in_escrow(Principal.read(side), limit=2, after=3)
             assert (found, total) == ([rows[1], rows[0]], 3)
-        assert await ledger.in_escrow(Principal.read("eve"), limit=2, offset=0) == ([], 0)
+            assert (await ledger.in_escrow(Principal.read(side), limit=1))[0] == [rows[2]]
+        assert await ledger.in_escrow(Principal.read("eve"), limit=2) == ([], 0)
         due = await ledger.due(3_000, 10)
         assert [one.order for one in due] == [rows[1], rows[0]]
         assert await ledger.due(3_000, 1) == due[:1]

@@ -31,14 +31,18 @@ class RolloutPromises(GatewayStoreSuite):
             assert await store.rollouts.put(rollout(id), keep=9)
         for number, other in enumerate(OTHERS):
             assert await store.rollouts.put(rollout(f"other-{number}", owner=other), keep=9)
-        rows, total = await store.rollouts.page(ANN, "", limit=2, offset=0)
+        rows, total = await store.rollouts.page(ANN, "", limit=2)
         assert ([row.id for row in rows], total) == (["c", "b"], 3)
-        rows, total = await store.rollouts.page(None, "", limit=2, offset=1)
+        rows, total = await store.rollouts.page(None, "", limit=2, after="other-1")
         assert ([row.id for row in rows], total) == (["other-0", "c"], 5)
-        rows, total = await store.rollouts.page(ANN, "agent-b", limit=9, offset=0)
+        rows, total = await store.rollouts.page(ANN, "agent-b", limit=9)
         assert ([row.id for row in rows], total) == (["b"], 1)
-        assert await store.rollouts.page(ANN, "agent-other-0", limit=9, offset=0) == ([], 0)
-        rows, total = await store.rollouts.page(None, "agent-other-0", limit=9, offset=0)
+        # Also after one that is gone; what is made meanwhile does not move the next page.
+        assert await store.rollouts.put(rollout("d"), keep=9)
+        rows, total = await store.rollouts.page(ANN, "", limit=2, after="bb")
+        assert ([row.id for row in rows], total) == (["b", "a"], 4)
+        assert await store.rollouts.page(ANN, "agent-other-0", limit=9) == ([], 0)
+        rows, total = await store.rollouts.page(None, "agent-other-0", limit=9)
         assert ([row.id for row in rows], total) == (["other-0"], 1)
 
     async def test_an_agent_has_one_rollout_at_a_time(self, store: GatewayStore) -> None:
@@ -68,5 +72,5 @@ class RolloutPromises(GatewayStoreSuite):
         for id in "abc":
             assert await store.rollouts.put(rollout(id), keep=1)
             assert await store.rollouts.change(rollout(id)._replace(is_running=False))
-        rows, _ = await store.rollouts.page(None, "", limit=9, offset=0)
-        assert [row.id for row in rows] == ["c", "b", "running", "other"]
+        rows, _ = await store.rollouts.page(None, "", limit=9)
+        assert [row.id for row in rows] == ["running", "other", "c", "b"]

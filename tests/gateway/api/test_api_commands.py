@@ -103,7 +103,10 @@ async def test_a_statement_is_read_in_pages_and_by_kind(shell: Shell) -> None:
     streamed = await shell.type("credits", "statement", "-o", "json", "--stream")
     assert [one["kind"] for one in lines(streamed)].count("task_debit") == 2
     text = await shell.type("credits", "statement", "--limit", "1")
-    assert fields(text.stdout)["Next-Page"] == "1"
+    token = fields(text.stdout)["Next-Page"]
+    behind = await shell.json("credits", "statement", "--page-token", token)
+    whole = await shell.json("credits", "statement")
+    assert behind["items"] == whole["items"][1:]
     used = await shell.json("credits", "usage", "--period", "7d")
     assert (used["spent"], used["earned"], used["period"]) == ("20.00", "0.00", "7d")
     assert used["days"][-1]["spent"] == "20.00"
@@ -128,18 +131,45 @@ async def test_a_trigger_is_changed_and_what_is_not_named_stays(shell: Shell) ->
     assert wrong["hint"] == "dragoman triggers update --help"
 
 
-async def test_triggers_are_listed_by_pages_that_stay_what_they_are(shell: Shell) -> None:
-    add = ("triggers", "add", shell.site.agent, "hello", "--webhook", "--name")
-    first, second, third = [(await shell.json(*add, name))["id"] for name in ("a", "b", "c")]
-    page = await shell.json("triggers", "list", "--limit", "2")
+@pytest.mark.parametrize("kind", ["triggers", "workflows"])
+async def test_lists_come_in_pages_that_stay_what_they_are(
+    shell: Shell, tmp_path: Path, kind: str
+) -> None:
+    async def add(name: str) -> str:
+        (tmp_path / "w.json").write_text(json.dumps(definition({}) | {"name": name}))
+        trigger = ("triggers", "add", shell.site.agent, "hello", "--webhook", "--name", name)
+        words = trigger if kind == "triggers" else ("workflows", "create", "w.json")
+        return (await shell.json(*words))["id"]
+
+    first, second, third = [await add(name) for name in ("a", "b", "c")]
+    page = await shell.json(kind, "list", "--limit", "2")
     assert [one["id"] for one in page["items"]] == [third, second]
-    await shell.json(*add, "d")
-    rest = await shell.json(
-        "triggers", "list", "--limit", "1", "--page-token", page["nextPageToken"]
-    )
+    await add("d")
+    rest = await shell.json(kind, "list", "--limit", "1", "--page-token", page["nextPageToken"])
     assert [one["id"] for one in rest["items"]] == [first]
-    wrong = await shell.json("triggers", "list", "--page-token", "1", exit=2)
+    wrong = await shell.json(kind, "list", "--page-token", "1", exit=2)
     assert "--page-token is not one of" in wrong["error"]["message"]
+
+
+async def test_disputes_and_escrows_come_in_pages_that_stay_what_they_are(shell: Shell) -> None:
+    ids = [(await shell.task())["id"] for _ in range(3)]
+    page = await shell.json("credits", "escrow", "--limit", "1")
+    assert [one["taskId"] for one in page["items"]] == ids[:1:-1]
+    await shell.json("credits", "accept", ids[2])
+    token = page["nextPageToken"]
+    rest = await shell.json("credits", "escrow", "--limit", "2", "--page-token", token)
+    assert [one["taskId"] for one in rest["items"]] == ids[1::-1] and not rest["nextPageToken"]
+    for id in ids[:2]:
+        await shell.json("trust", "dispute", id, "--reason", "Nothing was done.")
+    listed = ("trust", "disputes", "--gateway", shell.site.url, "--page-token")
+    page = await shell.json(*listed[:-1], "--limit", "1", who="operator")
+    assert [one["taskId"] for one in page["items"]] == ids[:1]
+    await shell.json("trust", "resolve", ids[0], "rejected", *listed[2:4], who="operator")
+    rest = await shell.json(*listed, page["nextPageToken"], who="operator")
+    assert [one["taskId"] for one in rest["items"]] == [ids[1]] and not rest["nextPageToken"]
+    for words in (("credits", "escrow", "--page-token"), listed):
+        wrong = await shell.json(*words, "x", exit=2, who="operator")
+        assert "--page-token is not one of" in wrong["error"]["message"]
 
 
 async def test_credits_are_bought_at_the_address_that_is_printed(shell: Shell) -> None:

@@ -260,7 +260,10 @@ async def test_both_sides_see_where_the_price_is(market: Market, clock: Skipping
         expected = [] if side == "operator" else kept
         shown = [(one["taskId"], one["escrow"]) for one in listed["escrows"]]
         assert shown[:2] == expected and listed["total"] == len(shown)
-    page = await site.ask("GET", "/billing/escrow?limit=1&offset=1", headers=seller)
+    page = await site.ask("GET", "/billing/escrow?limit=1", headers=seller)
+    assert [one["taskId"] for one in page["escrows"]] == [second["id"]] and page["total"] >= 2
+    after = f"/billing/escrow?limit=1&after={page['next']}"
+    page = await site.ask("GET", after, headers=seller)
     assert [one["taskId"] for one in page["escrows"]] == [first["id"]] and page["total"] >= 2
     await site.ask("POST", f"/tasks/{first['id']}/accept", headers=buyer)
     await site.ask("POST", f"/tasks/{second['id']}/refund", headers=seller)

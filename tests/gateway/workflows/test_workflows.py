@@ -64,7 +64,7 @@ def test_what_is_no_workflow_at_all_is_refused(definition: Any) -> None:
 async def test_what_is_refused_is_not_kept(town: Town, agent: str) -> None:
     with pytest.raises(InvalidParams, match=r"steps\[1\].agentId"):
         await town.define(step("a"), step("b", agentId=agent))
-    assert await town.workflows.list(OWNER) == []
+    assert await town.workflows.page(OWNER) == ([], 0)
 
 
 async def test_the_largest_workflow_is_kept(town: Town) -> None:
@@ -75,9 +75,11 @@ async def test_the_largest_workflow_is_kept(town: Town) -> None:
 
 async def test_workflows_are_listed_newest_first_a_page_at_a_time(town: Town) -> None:
     made = [(await town.define(step("a"), name=f"w{i}")).id for i in range(5)]
-    assert [found.id for found in await town.workflows.list(OWNER)] == made[::-1]
+    assert [one.id for one in (await town.workflows.page(OWNER))[0]] == made[::-1]
     found, total = await town.workflows.page(OWNER, limit=2, offset=1)
     assert [one.id for one in found] == made[::-1][1:3] and total == 5
+    found, total = await town.workflows.page(OWNER, limit=2, after=made[3])
+    assert [one.id for one in found] == made[::-1][2:4] and total == 5
 
 
 async def test_another_owner_or_tenant_sees_runs_and_cancels_nothing(town: Town) -> None:
@@ -85,7 +87,7 @@ async def test_another_owner_or_tenant_sees_runs_and_cancels_nothing(town: Town)
     run = await town.workflows.execute(OWNER, made.id)
     for other in (Principal("", "bob"), LOCAL, Principal("elsewhere", OWNER.owner)):
         assert await town.workflows.get(other, made.id) is None
-        assert await town.workflows.list(other) == []
+        assert await town.workflows.page(other) == ([], 0)
         assert await town.workflows.execute(other, made.id) is None
         assert await town.workflows.run(other, run.id) is None
         assert await town.workflows.cancel(other, run.id) is None

@@ -50,7 +50,7 @@ async def main(path):
     workflows = Workflows(store, lambda ref: SimpleNamespace(callers=[]), engine, settings)
     await engine.sweep()
     await workflows.sweep()
-    known = await workflows.list(ANN)
+    known, _ = await workflows.page(ANN)
     if not known:
         steps = [step(i) for i in range(COUNT)]
         known = [await workflows.create(ANN, {"name": "Sum", "steps": steps})]

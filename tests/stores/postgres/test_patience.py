@@ -87,7 +87,7 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
         keys: {"of_agent": lambda: keys.of_agent("a"), "refresh": keys.refresh},
         flows: {
             "one": lambda: flows.one(WHO, "w"),
-            "page": lambda: flows.page(WHO, limit=9, offset=0),
+            "page": lambda: flows.page(WHO, limit=9),
         },
         triggers: {
             "due": lambda: triggers.due(1, 9),
@@ -96,7 +96,7 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
         },
         rollouts: {
             "one": lambda: rollouts.one("r"),
-            "page": lambda: rollouts.page(WHO, "", limit=9, offset=0),
+            "page": lambda: rollouts.page(WHO, "", limit=9),
             "running": rollouts.running,
         },
         ledger: {
@@ -106,7 +106,7 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
             "days": lambda: ledger.days("alice", 0),
             "due": lambda: ledger.due(1, 9),
             "facts": lambda: ledger.facts("t"),
-            "in_escrow": lambda: ledger.in_escrow(WHO, limit=9, offset=0),
+            "in_escrow": lambda: ledger.in_escrow(WHO, limit=9),
             "is_payment_recorded": lambda: ledger.is_payment_recorded("e"),
             "order": lambda: ledger.order(1),
             "order_in": lambda: ledger.order_in(HERE, "t"),
@@ -121,7 +121,7 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
             "after": lambda: trust.after(0, 9),
             "agents_of": lambda: trust.agents_of("alice"),
             "contents": trust.contents,
-            "disputes": lambda: trust.disputes(limit=9, offset=0),
+            "disputes": lambda: trust.disputes(limit=9),
             "figures": lambda: trust.figures(None, SumWindow(0, 1, 1)),
             "history": lambda: trust.history("a", limit=9, offset=0),
             "last_number": trust.last_number,

@@ -123,12 +123,14 @@ class PostgresLedger:
         return order_facts(await self._rows("facts", task_id))
 
     async def in_escrow(
-        self, side: Principal, *, limit: int, offset: int
+        self, side: Principal, *, limit: int, after: int = 0
     ) -> tuple[list[OrderRow], int]:
         """Return what is in escrow."""
 
         async def read(connection: Connection) -> tuple[list[OrderRow], int]:
-            rows = await connection.fetch(LEDGER["in_escrow"], side.text, limit, offset)
+            rows = await connection.fetch(
+                LEDGER["in_escrow"], side.text, after or _EVERYTHING, limit
+            )
             total = await connection.fetchval(LEDGER["in_escrow_total"], side.text)
             return orders(rows), total
 

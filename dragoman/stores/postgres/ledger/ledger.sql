@@ -157,7 +157,8 @@ SELECT * FROM orders WHERE task IN (
     UNION ALL
     SELECT orders.task FROM disputes JOIN orders ON orders.task = disputes.task
     WHERE disputes.outcome = '' AND escrow = 'disputed' AND $1 IN (orders.requester, payee))
-ORDER BY task DESC LIMIT $2 OFFSET $3;
+    AND task < $2
+ORDER BY task DESC LIMIT $3;
 
 -- name: in_escrow_total
 SELECT (SELECT count(*) FROM orders WHERE escrow = 'delivered' AND $1 IN (requester, payee))

@@ -84,11 +84,11 @@ class PostgresTrust:
 
         return await self._connections.at_one_moment(read)
 
-    async def disputes(self, *, limit: int, offset: int) -> tuple[list[DisputeRow], int]:
+    async def disputes(self, *, limit: int, after: int = 0) -> tuple[list[DisputeRow], int]:
         """Return disputes without a decision."""
 
         async def read(connection: Connection) -> tuple[list[DisputeRow], int]:
-            rows = await connection.fetch(TRUST["disputes"], limit, offset)
+            rows = await connection.fetch(TRUST["disputes"], after, limit)
             total = await connection.fetchval(TRUST["disputes_total"])
             return [DisputeRow(*row) for row in rows], total
 

@@ -99,7 +99,7 @@ UPDATE disputes SET outcome = $1, note = $2, resolved_at = $3 WHERE task = $4 AN
 -- name: disputes
 SELECT orders.task, orders.task_id, disputes.agent, disputes.requester, reason, opened_at
 FROM disputes JOIN orders ON orders.task = disputes.task
-WHERE outcome = '' ORDER BY disputes.task LIMIT $1 OFFSET $2;
+WHERE outcome = '' AND disputes.task > $1 ORDER BY disputes.task LIMIT $2;
 
 -- name: disputes_total
 SELECT count(*) FROM disputes WHERE outcome = '';

@@ -37,14 +37,14 @@ class PostgresRollouts:
         return _row(*found[0]) if found else None
 
     async def page(
-        self, owner: Principal | None, agent: str, *, limit: int, offset: int
+        self, owner: Principal | None, agent: str, *, limit: int, after: str = ""
     ) -> tuple[Sequence[RolloutRow], int]:
         """Return some rollouts, newest first, and how many there are."""
         which = (agent,) if owner is None else (owner.tenant, owner.owner, agent)
         of = "_of_all" if owner is None else ""
 
         async def read(connection: Connection) -> tuple[Sequence[RolloutRow], int]:
-            rows = await connection.fetch(_SQL[f"page{of}"], *which, limit, offset)
+            rows = await connection.fetch(_SQL[f"page{of}"], *which, after, limit)
             total = await connection.fetchval(_SQL[f"total{of}"], *which)
             return [_row(*row) for row in rows], total
 

@@ -35,13 +35,13 @@ class PostgresWorkflows:
         return WorkflowRow(*found[0]) if found else None
 
     async def page(
-        self, owner: Principal, *, limit: int, offset: int
+        self, owner: Principal, *, limit: int, after: str = ""
     ) -> tuple[Sequence[WorkflowRow], int]:
         """Return some workflows of an owner, newest first, and how many there are."""
         whose = (owner.tenant, owner.owner)
 
         async def read(connection: Connection) -> tuple[Sequence[WorkflowRow], int]:
-            rows = await connection.fetch(_SQL["page"], *whose, limit, offset)
+            rows = await connection.fetch(_SQL["page"], *whose, after, limit)
             total = await connection.fetchval(_SQL["total"], *whose)
             return [WorkflowRow(*row) for row in rows], total
 

@@ -10,8 +10,8 @@ SELECT $1, $2, $3, $4, $5 WHERE $6 >
 SELECT id, made_at, definition FROM workflows WHERE id = $1 AND tenant = $2 AND owner = $3;
 
 -- name: page
-SELECT id, made_at, definition FROM workflows WHERE tenant = $1 AND owner = $2
-ORDER BY number DESC LIMIT $3 OFFSET $4;
+SELECT id, made_at, definition FROM workflows
+WHERE tenant = $1 AND owner = $2 AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4;
 
 -- name: total
 SELECT count(*) FROM workflows WHERE tenant = $1 AND owner = $2;

@@ -143,13 +143,13 @@ class SQLiteLedger:
         return order_facts(await self._rows("facts", (task_id,)))
 
     async def in_escrow(
-        self, side: Principal, *, limit: int, offset: int
+        self, side: Principal, *, limit: int, after: int = 0
     ) -> tuple[list[OrderRow], int]:
         """Return what is in escrow."""
 
         def read(connection: apsw.Connection) -> tuple[list[OrderRow], int]:
             about = {"side": side.text}
-            page = {**about, "limit": limit, "offset": offset}
+            page = {**about, "after": after or _EVERYTHING, "limit": limit}
             rows = run(connection, LEDGER["in_escrow"], page)
             ((total,),) = run(connection, LEDGER["in_escrow_total"], about)
             return orders(rows), total

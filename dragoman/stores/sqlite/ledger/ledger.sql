@@ -131,7 +131,8 @@ SELECT * FROM errands WHERE task IN (
     UNION ALL
     SELECT errands.task FROM disputes CROSS JOIN errands ON errands.task = disputes.task
     WHERE disputes.outcome = '' AND escrow = 'disputed' AND :side IN (errands.requester, payee))
-ORDER BY task DESC LIMIT :limit OFFSET :offset;
+    AND task < :after
+ORDER BY task DESC LIMIT :limit;
 
 -- name: in_escrow_total
 SELECT (SELECT count(*) FROM errands INDEXED BY errands_delivered

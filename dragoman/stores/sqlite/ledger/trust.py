@@ -89,11 +89,11 @@ class SQLiteTrust:
 
         return await self._file.read_tx(read)
 
-    async def disputes(self, *, limit: int, offset: int) -> tuple[list[DisputeRow], int]:
+    async def disputes(self, *, limit: int, after: int = 0) -> tuple[list[DisputeRow], int]:
         """Return disputes without a decision."""
 
         def read(connection: apsw.Connection) -> tuple[list[DisputeRow], int]:
-            rows = run(connection, TRUST["disputes"], (limit, offset))
+            rows = run(connection, TRUST["disputes"], (after, limit))
             ((total,),) = run(connection, TRUST["disputes_total"])
             return [DisputeRow(*row) for row in rows], total
 

@@ -95,7 +95,7 @@ UPDATE disputes SET outcome = ?, note = ?, resolved_at = ? WHERE task = ? AND ou
 -- name: disputes
 SELECT errands.task, errands.task_id, disputes.agent, disputes.requester, reason, opened_at
 FROM disputes JOIN errands ON errands.task = disputes.task
-WHERE outcome = '' ORDER BY disputes.task LIMIT ? OFFSET ?;
+WHERE outcome = '' AND disputes.task > ? ORDER BY disputes.task LIMIT ?;
 
 -- name: disputes_total
 SELECT count(*) FROM disputes WHERE outcome = '';

@@ -38,14 +38,14 @@ class SQLiteRollouts:
         return _row(*found[0]) if found else None
 
     async def page(
-        self, owner: Principal | None, agent: str, *, limit: int, offset: int
+        self, owner: Principal | None, agent: str, *, limit: int, after: str = ""
     ) -> tuple[Sequence[RolloutRow], int]:
         """Return some rollouts, newest first, and how many there are."""
         which = (agent,) if owner is None else (owner.tenant, owner.owner, agent)
         of = "_of_all" if owner is None else ""
 
         def read(connection: apsw.Connection) -> tuple[Sequence[RolloutRow], int]:
-            rows = run(connection, _SQL[f"page{of}"], (*which, limit, offset))
+            rows = run(connection, _SQL[f"page{of}"], (*which, after, limit))
             ((total,),) = run(connection, _SQL[f"total{of}"], which)
             return [_row(*row) for row in rows], total
 

@@ -12,14 +12,15 @@ WHERE id = ?
 
 -- name: page
 SELECT id, tenant, owner, agent, made_at, definition, is_running, version FROM rollouts
-WHERE tenant = ?1 AND owner = ?2 AND ?3 IN ('', agent) ORDER BY number DESC LIMIT ?4 OFFSET ?5
+WHERE tenant = ?1 AND owner = ?2 AND ?3 IN ('', agent) AND (?4 = '' OR id < ?4)
+ORDER BY id DESC LIMIT ?5
 
 -- name: total
 SELECT count(*) FROM rollouts WHERE tenant = ?1 AND owner = ?2 AND ?3 IN ('', agent)
 
 -- name: page_of_all
 SELECT id, tenant, owner, agent, made_at, definition, is_running, version FROM rollouts
-WHERE ?1 IN ('', agent) ORDER BY number DESC LIMIT ?2 OFFSET ?3
+WHERE ?1 IN ('', agent) AND (?2 = '' OR id < ?2) ORDER BY id DESC LIMIT ?3
 
 -- name: total_of_all
 SELECT count(*) FROM rollouts WHERE ?1 IN ('', agent)

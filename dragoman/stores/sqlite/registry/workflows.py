@@ -30,13 +30,13 @@ class SQLiteWorkflows:
         return WorkflowRow(*found[0]) if found else None
 
     async def page(
-        self, owner: Principal, *, limit: int, offset: int
+        self, owner: Principal, *, limit: int, after: str = ""
     ) -> tuple[Sequence[WorkflowRow], int]:
         """Return some workflows of an owner, newest first, and how many there are."""
         whose = (owner.tenant, owner.owner)
 
         def read(connection: apsw.Connection) -> tuple[Sequence[WorkflowRow], int]:
-            rows = run(connection, _SQL["page"], (*whose, limit, offset))
+            rows = run(connection, _SQL["page"], (*whose, after, limit))
             ((total,),) = run(connection, _SQL["total"], whose)
             return [WorkflowRow(*row) for row in rows], total
 

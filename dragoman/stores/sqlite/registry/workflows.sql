@@ -7,8 +7,8 @@ SELECT ?1, ?2, ?3, ?4, ?5 WHERE ?6 >
 SELECT id, made_at, definition FROM workflows WHERE id = ? AND tenant = ? AND owner = ?
 
 -- name: page
-SELECT id, made_at, definition FROM workflows WHERE tenant = ? AND owner = ?
-ORDER BY number DESC LIMIT ? OFFSET ?
+SELECT id, made_at, definition FROM workflows
+WHERE tenant = ?1 AND owner = ?2 AND (?3 = '' OR id < ?3) ORDER BY id DESC LIMIT ?4
 
 -- name: total
 SELECT count(*) FROM workflows WHERE tenant = ? AND owner = ?
