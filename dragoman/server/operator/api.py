@@ -29,11 +29,13 @@ from dragoman.server.endpoint_paths import MethodNotAllowed, checked, read_query
 from dragoman.server.endpoints.responder import public_error
 from dragoman.server.openapi import ApiDescription, describe
 from dragoman.server.operator import (
+    audit,
     configuration,
     events,
     inbox_endpoints,
     inspection,
     keys,
+    pushes,
     samples,
     system,
 )
@@ -89,6 +91,8 @@ TABLE = Table(
         *samples.ENDPOINTS.rows,
         *top_lists.ENDPOINTS.rows,
         *system.ENDPOINTS.rows,
+        *pushes.ENDPOINTS.rows,
+        *audit.ENDPOINTS.rows,
         *configuration.ENDPOINTS.rows,
         *keys.ENDPOINTS.rows,
         *inspection.ENDPOINTS.rows,

@@ -1,7 +1,7 @@
 """What the server runs with: its settings and where they come from, and its store."""
 
 import os
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from dragoman.config import (
     ADDRESSES,
@@ -13,16 +13,50 @@ from dragoman.config import (
     without_password,
 )
 from dragoman.security.secret_text import HIDDEN
-from dragoman.server.operator.shapes import (
-    SettingItem,
-    SettingItems,
-    StoreFacts,
-)
+from dragoman.server.operator.shapes import Shape
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 
 ENDPOINTS = OperatorRows()
 # Bytes left beside a file below which an operator has to make room, as `dragoman doctor` says.
 _LITTLE_SPACE = 512 * 1024 * 1024
+
+
+class SettingItem(Shape, frozen=True):
+    """A setting: what holds, and where it comes from."""
+
+    name: str
+    group: str
+    # As people write it; of a secret only whether it is set.
+    value: str
+    default: str
+    source: Literal["default", "environment", "file", "given"]
+    about: str
+
+
+class SettingItems(Shape, frozen=True):
+    """All settings."""
+
+    items: list[SettingItem]
+
+
+class StoreFacts(Shape, frozen=True):
+    """What tasks are kept in."""
+
+    # Without a password.
+    name: str
+    kind: Literal["sqlite", "postgresql", "memory"]
+    bytes: int
+    # Left beside the file; null: that is not known here.
+    free_bytes: int | None
+    is_almost_full: bool
+    # By how many bytes it grows in an hour, as the last minutes tell; null: not known yet.
+    bytes_per_hour: int | None
+    # The last migration that was run on it; 0: it has none.
+    schema: int
+    tasks: int
+    # How long, and how many, finished tasks are kept.
+    retain_seconds: int
+    retain_tasks: int
 
 
 @ENDPOINTS.add("GET", "/settings", is_for_operators=True)

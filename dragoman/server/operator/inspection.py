@@ -8,13 +8,33 @@ import msgspec
 
 from dragoman.errors import ConfigError, UnsupportedOperation
 from dragoman.push.request import origin
-from dragoman.server.operator.shapes import InspectedStore, StoreInspection, TrustRulesItem
+from dragoman.server.operator.shapes import Name, Shape
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.stores.interface import DeadLetter, Push
 
 ENDPOINTS = OperatorRows()
 # Threads of their own: a check of a whole ledger keeps no other work of the process waiting.
 _readers = ThreadPoolExecutor(2, thread_name_prefix="inspection")
+
+
+class StoreInspection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A read of the store: what of it, as `ledger.balances`, and with which arguments."""
+
+    read: Name
+    arguments: dict[str, Any] = {}
+
+
+class InspectedStore(Shape, frozen=True):
+    """What a read of the store returned."""
+
+    value: Any
+
+
+class TrustRulesItem(Shape, frozen=True):
+    """How a gateway makes scores of what it observed."""
+
+    policy: str
+    cap: int
 
 
 @ENDPOINTS.add("POST", "/inspection", body=StoreInspection, is_for_operators=True)

@@ -3,25 +3,82 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.errors import ConfigError, InvalidParams, TaskNotFound
-from dragoman.server.operator.shapes import (
-    Done,
-    KeyItem,
-    KeyItems,
-    KeyRotation,
-    KeyToMake,
-    MadeKeyItem,
-)
+from dragoman.server.operator.shapes import Done, Name, Shape
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.server.server_keys import ServerKeys, audited
 
 ENDPOINTS = OperatorRows()
 # Changes of keys are for operators, and of those not for the key of an agent that only reads.
 _CHANGES = {"is_for_operators": True, "scope": "tasks:write"}
+# As `dragoman keys create` takes it.
+KeyName = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,200}$")]
+Seconds = Annotated[int, Meta(ge=1, le=100 * 365 * 86400)]
+
+
+class KeyToMake(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
+    """An API key to make."""
+
+    owner: KeyName
+    scopes: Annotated[list[KeyName], Meta(max_length=100)] = []
+    # The only tenant it may act in.
+    tenant: Name | None = None
+    # Null: until it is revoked.
+    expires_seconds: Seconds | None = None
+
+
+class KeyRotation(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
+    """How a key is followed by another: for how long both are good, and the successor alone."""
+
+    overlap_seconds: Annotated[int, Meta(ge=0, le=100 * 365 * 86400)] = 86400
+    expires_seconds: Seconds | None = None
+
+
+class KeyItem(Shape, frozen=True):
+    """An API key, without its text."""
+
+    id: str
+    # active, expired, revoked or refused; of an agent's key also that it ended with its parent.
+    state: str
+    owner: str
+    scopes: list[str]
+    tenant: str | None
+    # Of an agent's key: whose, how it was called, and the credentials above it.
+    agent: str | None
+    name: str | None
+    parent: str | None
+    made_by: list[str]
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    followed_by: str | None
+
+
+class MadeKeyItem(KeyItem, frozen=True):
+    """An API key with its text, which is shown only now."""
+
+    key: str
+    # Of a successor: the key before it, and until when that one is good.
+    replaces: str | UnsetType = UNSET
+    replaced_until: str | UnsetType = UNSET
+
+    def __repr__(self) -> str:
+        return f"MadeKeyItem(id={self.id!r}, key='***')"
+
+
+class KeyItems(Shape, frozen=True):
+    """API keys of the server."""
+
+    items: list[KeyItem]
 
 
 @ENDPOINTS.add("GET", "/keys", is_for_operators=True)

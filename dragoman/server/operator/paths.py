@@ -63,9 +63,9 @@ class OperatorPaths:
         return await share_but_deliveries(self._site, survey)
 
     def _load(self) -> Iterator[None]:
-        from dragoman.server.operator import shapes
+        from dragoman.server.operator import events
 
-        assert shapes, "loaded"
+        assert events, "loaded"
         yield
         from dragoman.server.operator.admin import Admin
 

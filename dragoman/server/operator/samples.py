@@ -8,11 +8,51 @@ import msgspec
 
 from dragoman.server.operator.events import serve_stream
 from dragoman.server.operator.live import LOOK_EVERY
-from dragoman.server.operator.shapes import AgentSample, Sample, Samples, instant
+from dragoman.server.operator.shapes import Shape, instant
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 from dragoman.telemetry.sampling import EVERY, SampledFigures
 
 ENDPOINTS = OperatorRows()
+
+
+class AgentSample(Shape, frozen=True):
+    """Figures of one agent."""
+
+    started: float = 0
+    ended: float = 0
+    failed: float = 0
+    # Milliseconds that its code worked on a message.
+    p50: float = 0
+    p99: float = 0
+
+
+class Sample(Shape, frozen=True):
+    """Figures of some seconds, of all workers of this port."""
+
+    number: int
+    at: str
+    seconds: float
+    started: float
+    ended: float
+    failed: float
+    running: float
+    waiting: float
+    streams: float
+    requests: float
+    errors: float
+    refused: float
+    # Milliseconds from a request that sends a message to its answer or first event.
+    p50: float
+    p99: float
+    memory: float
+    agents: dict[str, AgentSample]
+
+
+class Samples(Shape, frozen=True):
+    """The last fifteen minutes."""
+
+    every: float
+    items: list[Sample]
 
 
 def _shown(one: SampledFigures) -> Sample:

@@ -1,4 +1,5 @@
-"""What the operator API takes and returns, as OpenAPI describes it."""
+"""What several endpoints of the operator API take and return, and what is about tasks; the rest is
+beside its endpoints."""
 
 from typing import Annotated, Any, Literal
 
@@ -27,8 +28,8 @@ def instant(milliseconds: int) -> str:
     return stamp(milliseconds * 1000) if milliseconds else ""
 
 
-class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Answers have the names of JSON."""
+class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An answer: it has the names of JSON."""
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -106,66 +107,10 @@ class InboxAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     decline: Annotated[str, Meta(max_length=2000)] = ""
 
 
-class ReceiverQuery(PageQuery, frozen=True, kw_only=True):
-    """Which receivers are wanted."""
-
-    which: Literal["all", "failing"] = "all"
-
-
-class DroppedLetter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dead letter that is to be forgotten: its receiver, and the position of its event."""
-
-    receiver: Annotated[int, Meta(ge=1, lt=1 << 40)]
-    position: Annotated[int, Meta(ge=1, lt=1 << 31)]
-
-
-# As `dragoman keys create` takes it.
-KeyName = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,200}$")]
-Seconds = Annotated[int, Meta(ge=1, le=100 * 365 * 86400)]
-
-
-class KeyToMake(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
-):
-    """An API key to make."""
-
-    owner: KeyName
-    scopes: Annotated[list[KeyName], Meta(max_length=100)] = []
-    # The only tenant it may act in.
-    tenant: Name | None = None
-    # Null: until it is revoked.
-    expires_seconds: Seconds | None = None
-
-
-class KeyRotation(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
-):
-    """How a key is followed by another: for how long both are good, and the successor alone."""
-
-    overlap_seconds: Annotated[int, Meta(ge=0, le=100 * 365 * 86400)] = 86400
-    expires_seconds: Seconds | None = None
-
-
-class StoreInspection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A read of the store: what of it, as `ledger.balances`, and with which arguments."""
-
-    read: Name
-    arguments: dict[str, Any] = {}
-
-
-class AuditQuery(PageQuery, frozen=True, kw_only=True):
-    """Which lines are wanted, by how they begin."""
-
-    act: Name = ""
-    who: Name = ""
-    # Not before this instant.
-    since: Instant = ""
-
-
 # What is answered
 
 
-class Me(_Shape, frozen=True):
+class Me(Shape, frozen=True):
     """Who asks, and what it may see."""
 
     role: Literal["operator", "admin", "caller"]
@@ -177,7 +122,7 @@ class Me(_Shape, frozen=True):
     version: str
 
 
-class TaskItem(_Shape, frozen=True):
+class TaskItem(Shape, frozen=True):
     """A task as lists show it."""
 
     id: str
@@ -203,7 +148,7 @@ class TaskItem(_Shape, frozen=True):
     cost: float = 0.0
 
 
-class TaskItems(_Shape, frozen=True):
+class TaskItems(Shape, frozen=True):
     """A page of tasks."""
 
     items: list[TaskItem]
@@ -212,7 +157,7 @@ class TaskItems(_Shape, frozen=True):
     is_partial: bool = False
 
 
-class InboxItem(_Shape, frozen=True, omit_defaults=True):
+class InboxItem(Shape, frozen=True, omit_defaults=True):
     """Something that waits for a person."""
 
     id: str
@@ -238,21 +183,21 @@ class InboxItem(_Shape, frozen=True, omit_defaults=True):
     handoff: Any = None
 
 
-class InboxItems(_Shape, frozen=True):
+class InboxItems(Shape, frozen=True):
     """A page of what waits."""
 
     items: list[InboxItem]
     next_page_token: str
 
 
-class Answered(_Shape, frozen=True):
+class Answered(Shape, frozen=True):
     """An answer was taken."""
 
     task_id: str
     result: Literal["answered"]
 
 
-class TaskView(_Shape, frozen=True):
+class TaskView(Shape, frozen=True):
     """One task: what lists show, and what its log says of it now."""
 
     task: TaskItem
@@ -269,14 +214,14 @@ class TaskView(_Shape, frozen=True):
     requests: list[InboxItem]
 
 
-class TaskAt(_Shape, frozen=True):
+class TaskAt(Shape, frozen=True):
     """A task as of a position, as A2A 1.0 has it."""
 
     position: int
     task: Any
 
 
-class EventItem(_Shape, frozen=True):
+class EventItem(Shape, frozen=True):
     """One event of a task."""
 
     position: int
@@ -288,7 +233,7 @@ class EventItem(_Shape, frozen=True):
     event: Any
 
 
-class EventItems(_Shape, frozen=True):
+class EventItems(Shape, frozen=True):
     """A window of a log."""
 
     items: list[EventItem]
@@ -297,7 +242,7 @@ class EventItems(_Shape, frozen=True):
     next_after: int
 
 
-class TransitionItem(_Shape, frozen=True, omit_defaults=True):
+class TransitionItem(Shape, frozen=True, omit_defaults=True):
     """Something that a timeline shows."""
 
     position: int
@@ -316,7 +261,7 @@ class TransitionItem(_Shape, frozen=True, omit_defaults=True):
     seconds: float = 0.0
 
 
-class PushMark(_Shape, frozen=True, omit_defaults=True):
+class PushMark(Shape, frozen=True, omit_defaults=True):
     """What became of a task's events at one receiver."""
 
     # The event that it is about: the last that was taken, else the one that was not.
@@ -332,7 +277,7 @@ class PushMark(_Shape, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
-class TransitionItems(_Shape, frozen=True):
+class TransitionItems(Shape, frozen=True):
     """A window of what a timeline shows, and what became of its events at receivers."""
 
     items: list[TransitionItem]
@@ -340,7 +285,7 @@ class TransitionItems(_Shape, frozen=True):
     pushes: list[PushMark] = []
 
 
-class Node(_Shape, frozen=True, omit_defaults=True):
+class Node(Shape, frozen=True, omit_defaults=True):
     """A task of a tree, and those below it. Of a task in another store only the place is known,
     and what the gateway that gave it away heard of it."""
 
@@ -359,7 +304,7 @@ class Node(_Shape, frozen=True, omit_defaults=True):
     is_cut: bool = False
 
 
-class Origin(_Shape, frozen=True, omit_defaults=True):
+class Origin(Shape, frozen=True, omit_defaults=True):
     """Who ordered the topmost task of a tree, as its caller claims: what is known of it here."""
 
     # The gateways that it passed, by their ids, and the tasks that wait for it; the nearest last.
@@ -371,7 +316,7 @@ class Origin(_Shape, frozen=True, omit_defaults=True):
     trace: str = ""
 
 
-class Tree(_Shape, frozen=True, omit_defaults=True):
+class Tree(Shape, frozen=True, omit_defaults=True):
     """The tree that a task is in."""
 
     # The task that was asked about.
@@ -381,53 +326,13 @@ class Tree(_Shape, frozen=True, omit_defaults=True):
     origin: Origin | UnsetType = UNSET
 
 
-class AgentSample(_Shape, frozen=True):
-    """Figures of one agent."""
-
-    started: float = 0
-    ended: float = 0
-    failed: float = 0
-    # Milliseconds that its code worked on a message.
-    p50: float = 0
-    p99: float = 0
-
-
-class Sample(_Shape, frozen=True):
-    """Figures of some seconds, of all workers of this port."""
-
-    number: int
-    at: str
-    seconds: float
-    started: float
-    ended: float
-    failed: float
-    running: float
-    waiting: float
-    streams: float
-    requests: float
-    errors: float
-    refused: float
-    # Milliseconds from a request that sends a message to its answer or first event.
-    p50: float
-    p99: float
-    memory: float
-    agents: dict[str, AgentSample]
-
-
-class Samples(_Shape, frozen=True):
-    """The last fifteen minutes."""
-
-    every: float
-    items: list[Sample]
-
-
 class TopQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Of which time."""
 
     minutes: Annotated[int, Meta(ge=1, le=24 * 60)] = 15
 
 
-class TopItem(_Shape, frozen=True):
+class TopItem(Shape, frozen=True):
     """A name that many tasks have."""
 
     # Of an agent behind a gateway its id; of an error its words.
@@ -440,7 +345,7 @@ class TopItem(_Shape, frozen=True):
     task_id: str
 
 
-class TopLists(_Shape, frozen=True):
+class TopLists(Shape, frozen=True):
     """Who and what there is most of, the most first."""
 
     since: str
@@ -453,246 +358,7 @@ class TopLists(_Shape, frozen=True):
     errors: list[TopItem]
 
 
-class TroubleItem(_Shape, frozen=True):
-    """A part that does not work at present."""
-
-    part: str
-    reason: str
-
-
-class ServerStatus(_Shape, frozen=True):
-    """How the server is."""
-
-    version: str
-    # ok, stopping or broken.
-    state: str
-    agents: list[str]
-    # The ways in which callers prove who they are.
-    authentication: list[str]
-    worker: int
-    # Whether no other process uses the store.
-    is_alone: bool
-    running_tasks: int
-    open_streams: int
-    audit_lines_lost: int
-    troubles: list[TroubleItem]
-    # How many tasks of all owners are in each state.
-    tasks: dict[str, int]
-
-
-class SettingItem(_Shape, frozen=True):
-    """A setting: what holds, and where it comes from."""
-
-    name: str
-    group: str
-    # As people write it; of a secret only whether it is set.
-    value: str
-    default: str
-    source: Literal["default", "environment", "file", "given"]
-    about: str
-
-
-class SettingItems(_Shape, frozen=True):
-    """All settings."""
-
-    items: list[SettingItem]
-
-
-class StoreFacts(_Shape, frozen=True):
-    """What tasks are kept in."""
-
-    # Without a password.
-    name: str
-    kind: Literal["sqlite", "postgresql", "memory"]
-    bytes: int
-    # Left beside the file; null: that is not known here.
-    free_bytes: int | None
-    is_almost_full: bool
-    # By how many bytes it grows in an hour, as the last minutes tell; null: not known yet.
-    bytes_per_hour: int | None
-    # The last migration that was run on it; 0: it has none.
-    schema: int
-    tasks: int
-    # How long, and how many, finished tasks are kept.
-    retain_seconds: int
-    retain_tasks: int
-
-
-class KeyItem(_Shape, frozen=True):
-    """An API key, without its text."""
-
-    id: str
-    # active, expired, revoked or refused; of an agent's key also that it ended with its parent.
-    state: str
-    owner: str
-    scopes: list[str]
-    tenant: str | None
-    # Of an agent's key: whose, how it was called, and the credentials above it.
-    agent: str | None
-    name: str | None
-    parent: str | None
-    made_by: list[str]
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
-    followed_by: str | None
-
-
-class MadeKeyItem(KeyItem, frozen=True):
-    """An API key with its text, which is shown only now."""
-
-    key: str
-    # Of a successor: the key before it, and until when that one is good.
-    replaces: str | UnsetType = UNSET
-    replaced_until: str | UnsetType = UNSET
-
-    def __repr__(self) -> str:
-        return f"MadeKeyItem(id={self.id!r}, key='***')"
-
-
-class KeyItems(_Shape, frozen=True):
-    """API keys of the server."""
-
-    items: list[KeyItem]
-
-
-class ProcessItem(_Shape, frozen=True):
-    """A process that uses the store."""
-
-    number: int
-    state: Literal["live", "frozen", "dead"]
-    is_this: bool
-    # Whether another one should have taken over what it held.
-    is_due: bool
-    # Tasks under way that it holds. Those that wait for a person rest: no process holds them.
-    tasks: int
-
-
-class ProcessItems(_Shape, frozen=True):
-    """All processes of the store."""
-
-    items: list[ProcessItem]
-
-
-class QuietItem(_Shape, frozen=True):
-    """A task under way that shows nothing."""
-
-    task: TaskItem
-    # Of its last sign.
-    since: str
-    # Whether its agent has not answered at all.
-    is_unanswered: bool
-
-
-class QuietItems(_Shape, frozen=True):
-    """Tasks under way that show nothing."""
-
-    items: list[QuietItem]
-
-
-class ReceiverItem(_Shape, frozen=True):
-    """A receiver of a task's events, and how far it is."""
-
-    number: int
-    url: str
-    task_id: str
-    agent: str
-    tenant: str
-    owner: str
-    # The last event that is dealt with, and the last that there is.
-    position: int
-    last: int
-    tries: int
-    due_at: str
-    failing_since: str
-    is_open: bool
-    problem: str
-
-
-class ReceiverItems(_Shape, frozen=True):
-    """A page of receivers."""
-
-    items: list[ReceiverItem]
-    next_page_token: str
-
-
-class LetterItem(_Shape, frozen=True):
-    """An event that a receiver never took."""
-
-    receiver: int
-    task_id: str
-    url: str
-    position: int
-    tries: int
-    at: str
-    problem: str
-
-
-class LetterReplay(_Shape, frozen=True):
-    """What became of an event that was posted once more."""
-
-    result: Literal["delivered", "failed"]
-    problem: str = ""
-
-
-class LetterItems(_Shape, frozen=True):
-    """A page of dead letters."""
-
-    items: list[LetterItem]
-    next_page_token: str
-
-
-class InspectedStore(_Shape, frozen=True):
-    """What a read of the store returned."""
-
-    value: Any
-
-
-class TrustRulesItem(_Shape, frozen=True):
-    """How a gateway makes scores of what it observed."""
-
-    policy: str
-    cap: int
-
-
-class Done(_Shape, frozen=True):
+class Done(Shape, frozen=True):
     """It is done."""
 
     result: str
-
-
-class AuditItem(_Shape, frozen=True):
-    """A line of the audit log."""
-
-    seq: int
-    at: str
-    act: str
-    outcome: str
-    who: str
-    object: str
-    reason: str
-    address: str
-    count: int
-
-
-class AuditItems(_Shape, frozen=True):
-    """A page of the audit log."""
-
-    items: list[AuditItem]
-    next_page_token: str
-
-
-class ChainProblemItem(_Shape, frozen=True):
-    """Where the chain does not hold."""
-
-    file: str
-    line: int
-    what: str
-
-
-class AuditChain(_Shape, frozen=True):
-    """Whether the chain of the audit log holds."""
-
-    is_valid: bool
-    lines: int
-    problems: list[ChainProblemItem]
