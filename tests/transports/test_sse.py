@@ -15,7 +15,6 @@ from dragoman.errors import TaskNotFound
 from dragoman.service import Batch, Call, Service
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
-STREAM_ONLY = {"accept": "text/event-stream"}
 
 
 class Gates:

@@ -122,7 +122,6 @@ class Cards:
         clock: Clock | None = None,
         catalog: str = "",
         timeout: float = 10.0,
-        largest: int = LARGEST_CARD,
     ) -> None:
         """`ttl` is how long a card is good that says nothing of it; `folder` keeps what everybody
         is shown from run to run; `catalog` is where an `@name` is looked up."""
@@ -130,7 +129,6 @@ class Cards:
         self._clock = clock or SystemClock()
         self._catalog = catalog
         self._timeout = timeout
-        self._largest = largest
         self._cache = Cache(folder)
 
     async def fetch(
@@ -164,7 +162,7 @@ class Cards:
                     identity=_known_by(http, identity),
                     headers={name.lower(): value for name, value in (headers or {}).items()},
                     origin=found.origin,
-                    most=self._largest,
+                    most=LARGEST_CARD,
                 )
                 if reference.kind == "catalog":
                     return await self._from_catalog(http, card_request, found, fresh)
@@ -336,15 +334,15 @@ class Cards:
             raise CardNotFound
         try:
             with path.open("rb") as file:
-                body = file.read(self._largest + 1)
+                body = file.read(LARGEST_CARD + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise CardNotFound(
                 f"The card {path.name} could not be read: {reason or 'there is no such file'}",
                 path=path,
             ) from None
-        if len(body) > self._largest:
-            raise _too_large(self._largest)
+        if len(body) > LARGEST_CARD:
+            raise _too_large(LARGEST_CARD)
         try:
             return json_text.parse(body)
         except ParseFailed as error:

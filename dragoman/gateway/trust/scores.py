@@ -213,9 +213,9 @@ def _sum(components: tuple[Component, ...]) -> int:
     return round_half_up(clamp(sum((one.points for one in components), _NONE)))
 
 
-def decimal(value: Fraction, places: int = 2) -> float:
-    """Return a number for JSON, rounded half up: the same everywhere."""
-    return round_half_up(value * 10**places) / 10**places
+def decimal(value: Fraction) -> float:
+    """Return a number of two decimals for JSON, rounded half up: the same everywhere."""
+    return round_half_up(value * 100) / 100
 
 
 def _text(value: Fraction) -> str:

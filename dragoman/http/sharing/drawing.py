@@ -4,7 +4,6 @@ need one at that moment."""
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 
 from dragoman.config.formats import Rate
 from dragoman.errors import StoreUnavailable
@@ -104,9 +103,8 @@ class Portion:
 class Drawer:
     """Draws for all limits of a process."""
 
-    def __init__(self, limits: SharedLimits, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: SharedLimits) -> None:
         self._limits = limits
-        self._now = now
         self._wanted: dict[Portion, None] = {}
         self._drawing: asyncio.Task[None] | None = None
         self._away_until = 0.0
@@ -127,7 +125,7 @@ class Drawer:
     @property
     def is_away(self) -> bool:
         """Whether the store did not answer a moment ago."""
-        return self._now() < self._away_until
+        return time.monotonic() < self._away_until
 
     def draw(self, portion: Portion, count: int) -> "asyncio.Future[None]":
         """Draw for a request; the future is done when there is an answer, or none to be had."""
@@ -184,7 +182,7 @@ class Drawer:
             one.drawing, one.need, one.want = None, 0, 0
         try:
             drawn = await self._limits.draw(draws)
-            now = self._now()
+            now = time.monotonic()
             for (one, _, need, want, _), answer in zip(waiting, drawn, strict=True):
                 one.heard(answer, need, want, now)
         except Exception as error:
@@ -193,7 +191,7 @@ class Drawer:
                 logger.exception("limits cannot be counted with the other replicas")
             elif not self.is_away:
                 logger.warning("limits are counted by this process alone for now: %s", error)
-            self._away_until = self._now() + AWAY_FOR
+            self._away_until = time.monotonic() + AWAY_FOR
             for one, _, _, _, owed in waiting:
                 one.owed += owed
                 # Seats may have been given that we do not know of: what we have is said again.
@@ -208,7 +206,7 @@ class Drawer:
     def _pay_later(self) -> None:
         """Pay what was used while the store was away, once it may be back."""
         if self._paying is None:
-            pause = max(0.0, self._away_until - self._now())
+            pause = max(0.0, self._away_until - time.monotonic())
             self._paying = asyncio.get_running_loop().call_later(pause, self._pay_all)
 
     def _pay_all(self) -> None:

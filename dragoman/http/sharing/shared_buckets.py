@@ -8,7 +8,7 @@ the store does not answer, each replica gives an equal share.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from hashlib import blake2b
 from typing import cast
 
@@ -29,20 +29,11 @@ _FORGOTTEN = 60.0
 class SharedBuckets(Bucketing):
     """One bucket for each key, shared with the other replicas."""
 
-    def __init__(
-        self,
-        name: str,
-        rate: Rate,
-        drawer: Drawer,
-        now: Callable[[], float] = time.monotonic,
-        most: int = MAX_KEYS,
-    ) -> None:
+    def __init__(self, name: str, rate: Rate, drawer: Drawer) -> None:
         """`name` says which limit of which service it is. Another rate is another limit."""
         self.rate = rate
         self._name = f"{name} {rate.count}/{rate.seconds}s"
         self._drawer = drawer
-        self._now = now
-        self._most = most
         self._portions: OrderedDict[Hashable, Portion] = OrderedDict()
         # For how many replicas the next two are made.
         self._workers = 0
@@ -62,7 +53,7 @@ class SharedBuckets(Bucketing):
             return
         portion = self._portion(key)
         while portion.tokens < count:
-            if self._drawer.is_away or self._now() < portion.refused_until:
+            if self._drawer.is_away or time.monotonic() < portion.refused_until:
                 return
             await asyncio.shield(self._drawer.draw(portion, count))
         self._draw_ahead(portion, count)
@@ -109,7 +100,9 @@ class SharedBuckets(Bucketing):
             most = int(self.rate.count * CREDIT / self._workers)
             self._credit = Buckets(Rate(most, self.rate.seconds)) if most else None
             self._alone = None
-        return count == 1 and self._credit is not None and not self._credit.wait(key, self._now())
+        return (
+            count == 1 and self._credit is not None and not self._credit.wait(key, time.monotonic())
+        )
 
     def _may_take_early(self, portion: Portion, now: float, count: int) -> bool:
         """Tell whether the bucket has as many, by what we last heard: they are drawn afterwards.
@@ -173,9 +166,9 @@ class SharedBuckets(Bucketing):
     def _portion(self, key: Hashable) -> Portion:
         found = self._portions.get(key)
         if found is None:
-            if len(self._portions) >= self._most:
+            if len(self._portions) >= MAX_KEYS:
                 self._drawer.settle(self._portions.popitem(last=False)[1])
-            found = Portion(self._name, digest(key), self.rate, self._now())
+            found = Portion(self._name, digest(key), self.rate, time.monotonic())
             self._portions[key] = found
             if self._tidying is None:
                 loop = asyncio.get_running_loop()
@@ -184,7 +177,7 @@ class SharedBuckets(Bucketing):
 
     def _tidy(self) -> None:
         """Give back what lies unused, and forget callers that are gone."""
-        now = self._now()
+        now = time.monotonic()
         for key, portion in list(self._portions.items()):
             if portion.drawing is not None or now - portion.used_at < IDLE:
                 continue

@@ -6,7 +6,7 @@ not used. A replica that dies holds none any more.
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from dragoman.config.formats import Rate
 from dragoman.http.sharing.drawing import Drawer, Portion
@@ -28,15 +28,12 @@ class _Seats:
 class SharedSeats:
     """One count for each key, shared with the other replicas."""
 
-    def __init__(
-        self, name: str, most: int, drawer: Drawer, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, name: str, most: int, drawer: Drawer) -> None:
         self.most = most
         # Nothing flows in by itself.
         self._rate = Rate(most, 0)
         self._name = name
         self._drawer = drawer
-        self._now = now
         self._seats: dict[Hashable, _Seats] = {}
         # Under which number of ours the seats were drawn.
         self._worker = 0
@@ -51,7 +48,7 @@ class SharedSeats:
             return
         portion = self._of(key).portion
         while not portion.tokens:
-            if self._drawer.is_away or self._now() < portion.refused_until:
+            if self._drawer.is_away or time.monotonic() < portion.refused_until:
                 return
             await asyncio.shield(self._drawer.draw(portion, 1))
 
@@ -71,7 +68,7 @@ class SharedSeats:
         """Take a seat, whether or not there is one."""
         seats = self._of(key)
         portion = seats.portion
-        portion.used_at = self._now()
+        portion.used_at = time.monotonic()
         if portion.tokens:
             portion.tokens -= 1
         elif self._may_owe(key):
@@ -86,7 +83,7 @@ class SharedSeats:
         """Give a seat back."""
         seats = self._of(key)
         portion = seats.portion
-        portion.used_at = self._now()
+        portion.used_at = time.monotonic()
         if portion.used:
             portion.used -= 1
             portion.tokens += 1
@@ -105,7 +102,7 @@ class SharedSeats:
     def _of(self, key: Hashable) -> _Seats:
         found = self._seats.get(key)
         if found is None:
-            portion = Portion(self._name, digest(key), self._rate, self._now())
+            portion = Portion(self._name, digest(key), self._rate, time.monotonic())
             found = self._seats[key] = _Seats(portion)
             if self._tidying is None:
                 self._worker = self._worker or self._drawer.worker
@@ -114,7 +111,7 @@ class SharedSeats:
 
     def _tidy(self) -> None:
         """Give back what lies unused; take again what we have, if others took us for dead."""
-        now = self._now()
+        now = time.monotonic()
         has_lapsed = self._worker != self._drawer.worker
         self._worker = self._drawer.worker
         for key, seats in list(self._seats.items()):

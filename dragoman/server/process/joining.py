@@ -10,7 +10,6 @@ import hashlib
 import logging
 import os
 import random
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -67,12 +66,9 @@ class Joining:
         name: str,
         headers: Mapping[str, str],
         on_joined: Callable[[Welcome], None],
-        *,
-        tls: ssl.SSLContext | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`headers` carry the credential. `on_joined` is called with the first welcome. The
-        environment, that of the process if none is given, may name a proxy."""
+        environment of the process may name a proxy."""
         try:
             self._target = read_target(gateway.rstrip("/") + PATH)
         except NotCanonical as error:
@@ -80,14 +76,14 @@ class Joining:
                 f"the gateway is a URL such as https://gateway.example.com: {error}"
             ) from None
         try:
-            self._proxy = proxy_of(os.environ if environment is None else environment, self._target)
+            self._proxy = proxy_of(os.environ, self._target)
         except NotCanonical as error:
             raise ConfigError(f"the proxy of the environment is of no use: {error}") from None
         self._name = name
         self._headers = dict(headers)
         self._on_joined = on_joined
         # To wherever the user says: it is their machine that dials.
-        self._http = Egress(policy=Anywhere(), tls=tls, connect_timeout=_CONNECT_WITHIN)
+        self._http = Egress(policy=Anywhere(), connect_timeout=_CONNECT_WITHIN)
         self._instance = ""
         self._accept: Accept
         # By the process of the gateway; and all processes it says it has.

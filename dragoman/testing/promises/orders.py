@@ -83,9 +83,7 @@ def order(price: int = 10, requester: str = "alice", payee: str = "bob") -> Orde
     )
 
 
-def past_order(
-    task: int, state: TaskState = TaskState.COMPLETED, *, at: int = 2_000, charged: int = 0
-) -> OrderRow:
+def past_order(task: int, state: TaskState = TaskState.COMPLETED, *, charged: int = 0) -> OrderRow:
     """Return an order of alice from bob's agent that has ended."""
     return OrderRow(
         task,
@@ -95,8 +93,8 @@ def past_order(
         Principal.read("bob"),
         price=charged,
         charged=charged,
-        began_at=at - 1_000,
-        ended_at=at,
+        began_at=1_000,
+        ended_at=2_000,
         state=state,
     )
 
