@@ -248,7 +248,9 @@ class Agent:
             raise CodeFailed(f"the arguments of {card.id}") from error
 
         run = functools.partial(self._run_skill, skill, arguments)
-        deadline = _deadline(skill.deadline, operation.metadata)
+        deadline = skill.deadline
+        if operation.metadata:
+            deadline = _deadline(deadline, operation.metadata)
         return Plan(run, skill.may_reply, deadline, name=card.id)
 
     def _run_skill(

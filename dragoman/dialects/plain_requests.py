@@ -14,7 +14,10 @@ from dragoman.model import operations as ops
 from dragoman.model.identity import MAX_ID_LENGTH, ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Metadata, Part, Role
 
-_Id = Annotated[str, msgspec.Meta(pattern=rf"^[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z")]
+_is_id = msgspec.Meta(pattern=rf"^[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z")
+_Id = Annotated[str, _is_id]
+_MessageId = Annotated[MessageId, _is_id]
+_TaskId = Annotated[TaskId, _is_id]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=reading.MAX_INT32)]
 _MediaType = Annotated[str, msgspec.Meta(max_length=reading.MAX_MEDIA_TYPE_LENGTH)]
 _MediaTypes = Annotated[list[_MediaType], msgspec.Meta(max_length=reading.MAX_MEDIA_TYPES)]
@@ -32,7 +35,7 @@ class _Text(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    message_id: _Id
+    message_id: _MessageId
     role: Literal["ROLE_USER", "ROLE_AGENT"]
     parts: Annotated[list[_Text], _few_parts]
     context_id: _Id | None = None
@@ -53,7 +56,7 @@ class _Send(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Get(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    id: _Id
+    id: _TaskId
     history_length: _Count | None = None
 
 
@@ -63,7 +66,7 @@ class _Text03(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Message03(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
-    message_id: _Id
+    message_id: _MessageId
     role: Literal["user", "agent"]
     parts: Annotated[list[_Text03], _few_parts]
     kind: Literal["message"] | None = None
@@ -128,12 +131,12 @@ def plain_get(params: Any) -> ops.GetTask | None:
         given = msgspec.convert(params, _Get)
     except msgspec.ValidationError:
         return None
-    return ops.GetTask(task_id=TaskId(given.id), history=given.history_length)
+    return ops.GetTask(task_id=given.id, history=given.history_length)
 
 
 def _message(said: _Message | _Message03) -> Message:
     return Message(
-        MessageId(said.message_id),
+        said.message_id,
         _ROLES[said.role],
         [Part(part.text) for part in said.parts],
         ContextId(said.context_id or ""),

@@ -542,7 +542,7 @@ class TaskLog(msgspec.Struct, eq=False):
         if before is None:
             self.number = number
             self._next_fence = 1
-            figures.tasks_started.add(self.scope.agent)
+            figures.tasks_started.add(self.agent)
         self.fence = self._next_fence
         self._keep_at_hand(batch)
         state = standing.state

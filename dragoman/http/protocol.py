@@ -259,9 +259,11 @@ class HttpProtocol(asyncio.Protocol):
                 return
         try:
             if self._phase == IDLE:
-                is_free = self._running.response_complete and not self._waiting
-                if is_free and self._ends_unread(data):
-                    self._is_new = False
+                if (
+                    self._running.response_complete
+                    and not self._waiting
+                    and self._ends_unread(data)
+                ):
                     return
                 self._phase = HEAD
                 self._raw.begin()
@@ -284,6 +286,8 @@ class HttpProtocol(asyncio.Protocol):
         early = self.early
         is_active = early.is_active
         if is_active and (refused := early.unread(data)) is not None:
+            # A known head is never that of the first request.
+            self._is_new = False
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True

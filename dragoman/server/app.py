@@ -222,7 +222,7 @@ class App:
         for find in self._finding:
             found = find(path)
             if found is not None:
-                if found[1] == "/" != path and verb in ("GET", "HEAD"):
+                if path != "/" and found[1] == "/" and verb in ("GET", "HEAD"):
                     # The address of one of several agents shows its card.
                     return found[0], CARD_PATH
                 return found

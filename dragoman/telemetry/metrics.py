@@ -95,10 +95,10 @@ class Counter(_Instrument):
 
     def add(self, *labels: str, by: float = 1) -> None:
         """Add to a series."""
-        values = self._values
         try:
-            values[labels] += by
+            self._values[labels] += by
         except KeyError:
+            values = self._values
             key = labels if len(values) < MAX_SERIES else (_OTHER,) * len(labels)
             values[key] = values.get(key, 0) + by
 

@@ -64,8 +64,8 @@ class RequestObservation:
             self.span = tracing.begin("A2A request", {}, kind="server", parent=trace)
             tracing.here.set(Here(self.span.trace, span=self.span))
 
-    def is_for(self, operation: str, version: str, agent: str, task_id: str) -> None:
-        """Note the decoded operation. The task is of interest only to a trace."""
+    def is_for(self, operation: str, version: str, agent: str) -> None:
+        """Note the decoded operation."""
         self.operation = operation
         self.version = version
         self.agent = agent
@@ -77,7 +77,6 @@ class RequestObservation:
                     "a2a.binding": self.binding,
                     "a2a.version": version,
                     "agent.id": agent,
-                    "agent.task.id": task_id,
                 }
             )
 
@@ -95,8 +94,7 @@ class RequestObservation:
 
     def responded(self, status: int) -> None:
         """Note the status of the answer."""
-        if not self._is_timed:
-            self.answered()
+        self.answered()
         self.status = status
         if status < 400:
             return

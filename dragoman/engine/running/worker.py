@@ -313,8 +313,7 @@ class Worker:
         """Record a status, optionally with something the agent says."""
         if not self.is_decided:
             self.decide()
-        update, at = status_update(self.log, state, parts, metadata, references)
-        return self.emit(update, at)
+        return self.emit(*status_update(self.log, state, parts, metadata, references))
 
     def say(
         self,
@@ -487,7 +486,7 @@ class Worker:
         """The border around the author's code: no exception of any class passes it, except our own
         cancellation."""
         # The trace of the task, whatever request or sweep started this run.
-        tracing.here.set(Here(self.replay.trace, self.log.task_id, self.log.scope.agent))
+        tracing.here.set(Here(self.replay.trace, self.log.task_id, self.log.agent))
         author.set(self)
         try:
             if self.begins_after:

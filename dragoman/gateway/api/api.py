@@ -139,7 +139,7 @@ class Api:
             raise ApiRefused("METHOD_NOT_ALLOWED", f"This takes {found.allow}")
         endpoint = found.endpoint
         request.watched.route = endpoint.path
-        request.watched.is_for(endpoint.name, "none", "gateway", "")
+        request.watched.is_for(endpoint.name, "none", "gateway")
         self._check_scope(request, found)
         query = None
         if endpoint.query is not None:

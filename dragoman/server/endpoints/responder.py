@@ -54,8 +54,9 @@ class Responder:
         """Return the call that asks for an operation."""
         version = dialect.version
         watched = request.watched
-        task_id = "" if watched.span is None else _task_of(operation)
-        watched.is_for(type(operation).__name__, version, request.mount.name, task_id)
+        watched.is_for(type(operation).__name__, version, request.mount.name)
+        if watched.span is not None:
+            watched.span.set({"agent.task.id": _task_of(operation)})
         caller = request.caller
         if caller.tenant is not None:
             operation = _in_tenant(operation, caller.tenant)

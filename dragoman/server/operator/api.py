@@ -128,7 +128,7 @@ class OperatorApi:
             return
         endpoint = found.endpoint
         request.watched.route = endpoint.path
-        request.watched.is_for(endpoint.name, "none", "console", "")
+        request.watched.is_for(endpoint.name, "none", "console")
         viewer = Viewer.of(request.caller, is_local=self._site.is_local)
         self._check_access(request, endpoint, viewer)
         query = None

@@ -86,10 +86,10 @@ class FileReads:
         place = self._scopes.get(scope) or self._scope(scope)
         if place is None:
             return None
-        rows = self._execute(self._sql["at_rest"], (task_id, place)).fetchall()
-        if not rows:
+        row = self._execute(self._sql["at_rest"], (task_id, place)).get
+        if row is None:
             return None
-        number, last, head, artifacts = rows[0]
+        number, last, head, artifacts = row
         if head is None:
             return number, last, None
         return number, last, TaskReading(last, body=whole_task(head, artifacts))

@@ -445,13 +445,13 @@ class Writer:
     def _begin(self) -> None:
         self._execute("BEGIN IMMEDIATE")
         self._met = {}
-        self._version = self._execute("PRAGMA data_version").fetchall()[0][0]
+        self._version = self._execute("PRAGMA data_version").get
 
     @property
     def version(self) -> int:
         """A number that is another one when other processes have written."""
         if not self._is_busy:
-            self._version = self._execute("PRAGMA data_version").fetchall()[0][0]
+            self._version = self._execute("PRAGMA data_version").get
         return self._version
 
     def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
