@@ -28,7 +28,7 @@ from dragoman.egress.egress import Egress
 from dragoman.egress.errors import EgressError, EgressFailed
 from dragoman.egress.targets import Anywhere
 from dragoman.errors import ConfigError, ParseFailed
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import check_document
 
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
@@ -209,7 +209,7 @@ def _reason(error: Exception) -> str:
 
 def _decoded(body: bytes, kind: Any) -> Any:
     try:
-        check_values(body)
+        check_document(body)
         return msgspec.json.decode(body, type=kind)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFailed("the answer is not a chat completion") from None

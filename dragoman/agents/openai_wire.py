@@ -8,7 +8,7 @@ import msgspec
 from dragoman.agents.models import ModelMessage, ModelRequest, TokenUsage
 from dragoman.agents.tools import ToolCall
 from dragoman.errors import ParseFailed
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import check_document
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ def call_of(id: str | None, name: str | None, arguments: str | None, index: int)
     if not text.strip():
         return ToolCall(id, name)
     with suppress(ParseFailed, msgspec.DecodeError, RecursionError):
-        check_values(text.encode(errors="replace"))
+        check_document(text.encode(errors="replace"))
         return ToolCall(id, name, msgspec.json.decode(text, type=dict[str, Any]))
     return ToolCall(id, name, broken=text)
 

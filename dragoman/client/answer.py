@@ -9,6 +9,7 @@ from dragoman.errors import InvalidAgentResponse
 from dragoman.model.artifact import Artifact
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Task, TaskState
+from dragoman.security.json_values import value_in_text
 from dragoman.service import Reply, TaskReply
 
 T = TypeVar("T")
@@ -80,10 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
         if value is None:
             if kind is str:
                 return cast(T, self.text)
-            try:
-                value = msgspec.json.decode(self.text)
-            except (msgspec.DecodeError, UnicodeError, RecursionError):
-                value = self.text
+            value = value_in_text(self.text)
         try:
             if hasattr(kind, "model_validate"):
                 return cast(Any, kind).model_validate(value)

@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.client.http import Http, read_all
 from dragoman.errors import ParseFailed
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import check_document
 
 # Bytes of an answer.
 LARGEST = 16 * 1024 * 1024
@@ -92,7 +92,7 @@ def bare_of(status: int, body: bytes) -> bytes:
 
 def _fields(status: int, body: bytes) -> dict[str, Any]:
     try:
-        check_values(body)
+        check_document(body)
         found: Any = msgspec.json.decode(body)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None

@@ -19,7 +19,7 @@ import msgspec
 from dragoman.errors import ParseFailed
 from dragoman.push.request import EVENT_HEADER, TOKEN_HEADER
 from dragoman.push.signature import decode_secret, is_signed
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import check_document
 
 # Seconds a post may be older or younger than our clock says.
 TOLERANCE = 300
@@ -148,7 +148,7 @@ def verify(
     if abs((time.time() if now is None else now) - int(at)) > TOLERANCE:
         raise Stale("webhook-timestamp is too far from our clock")
     try:
-        check_values(body)
+        check_document(body)
         content = msgspec.json.decode(body)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadSignature("the body is not JSON") from None

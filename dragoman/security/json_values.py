@@ -1,8 +1,10 @@
-"""How many values are in a JSON text, counted before any of them is made.
+"""How many values are in a JSON text, and how deep they are, counted before any of them is made.
 
 A value takes up to a hundred times the bytes that it has in the text, so the length of a text says
-little about what it costs. Whether the text is JSON at all is not looked at: a reader that stops at
-a mistake has made no more values than were counted before it.
+little about what it costs. How deep a reader goes depends on the release of Python: 990 levels in
+3.11, 65,000 in 3.14, where a function of ours that calls itself for each level would fail. Whether
+the text is JSON at all is not looked at: a reader that stops at a mistake has made no more values
+than were counted before it.
 """
 
 from collections.abc import Iterator
@@ -14,9 +16,14 @@ from dragoman.errors import ParseFailed
 
 # Values of one document, and names of members, where no setting says otherwise.
 MAX_VALUES = 200_000
+# Levels of one document. Messages have fewer; an answer of a gateway has them inside of others.
+_MAX_LEVELS = 128
 # What is looked at in one call: the interpreter does nothing else meanwhile, in any thread.
 _SLICE_BYTES = 256 * 1024
 SPACE = b" \t\r\n"
+# Arrays and objects alike, and what is neither.
+_AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 # What begins another value, or the name of a member.
 _STARTS = (b",", b"[", b"{", b":")
 _STRUCTURE = b',[]{}:"'
@@ -24,6 +31,13 @@ _STRUCTURE = b',[]{}:"'
 _AS_SCALARS = bytes(byte if byte in _STRUCTURE else ord("v") for byte in range(256))
 # Every digit as one and the same, so that a long number is found as a plain text.
 AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
+
+
+def check_document(body: bytes) -> None:
+    """Raise `ParseFailed` for a text that has more values than a message may have, or is nested too
+    deep: for readers that do not look at what they made."""
+    check_values(body)
+    check_levels(body)
 
 
 def check_values(body: bytes, most: int = MAX_VALUES) -> None:
@@ -49,11 +63,27 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
         raise ParseFailed(f"more than {most} values")
 
 
+def check_levels(body: bytes) -> None:
+    """Raise `ParseFailed` for a text whose values are too deep, or whose brackets are not in pairs
+    and too many."""
+    # Those in strings included, which is quickly counted.
+    if body.count(b"[") + body.count(b"{") <= _MAX_LEVELS:
+        return
+    left = b"".join(outside.translate(_AS_BRACKETS, _NO_BRACKETS) for outside in _outline(body))
+    for _ in range(_MAX_LEVELS):
+        # The innermost level of each part.
+        left, before = left.replace(b"[]", b""), left
+        if len(left) == len(before):
+            break
+    if left:
+        raise ParseFailed(f"nested deeper than {_MAX_LEVELS}")
+
+
 def value_in_text(text: str) -> Any:
     """Return the value that a text is, where a person wrote it as JSON; the text itself if it is
-    none, or has more values than a message may have."""
+    none, has more values than a message may have, or is nested too deep."""
     try:
-        check_values(text.encode())
+        check_document(text.encode())
         return msgspec.json.decode(text)
     except (ParseFailed, msgspec.DecodeError, UnicodeError, RecursionError):
         return text

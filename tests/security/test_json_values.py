@@ -9,7 +9,12 @@ import pytest
 
 from dragoman.errors import ParseFailed
 from dragoman.security import json_values
-from dragoman.security.json_values import MAX_VALUES, check_values
+from dragoman.security.json_values import (
+    MAX_VALUES,
+    check_document,
+    check_values,
+    value_in_text,
+)
 from dragoman.transports import json_text
 
 TEXTS = ["", "a,b[{:", 'a "quoted" one', "back\\slash", '\\"', "\\", "[]", "{}", "é😀"]
@@ -118,6 +123,25 @@ async def test_large_texts_are_read_as_small_ones_are() -> None:
         with pytest.raises(ParseFailed) as large_refusal:
             await json_text.read(large)
         assert str(small_refusal.value) == str(large_refusal.value), name
+
+
+@pytest.mark.parametrize("size", [1, 7, 256 * 1024])
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"[":', "}"), ('[{"a" : 1,"b":', "}]")])
+def test_a_text_is_as_deep_as_on_every_other_python(
+    begin: str, end: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_values, "_SLICE_BYTES", size)
+    most = 128 // (begin.count("[{") + 1)
+    deep = begin * most + '"[["' + end * most
+    wide = f"[{','.join(['[[1],{}]'] * 200)}]"
+    for text in (deep, wide, '"' + "[" * 500 + '"'):
+        check_document(text.encode())
+        assert value_in_text(text) == json.loads(text)
+    deeper = begin * (most + 1) + "1" + end * (most + 1)
+    for text in (deeper, deeper * 2, "[" * 129, "[" * 200_000, "]" * 500 + "[" * 500):
+        with pytest.raises(ParseFailed):
+            check_document(text.encode())
+        assert value_in_text(text) is text
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 256 * 1024])

@@ -28,7 +28,7 @@ from dragoman.authoring.program import check_exit, environment, kill, words_of
 from dragoman.authoring.turn import ArtifactWriter, Turn
 from dragoman.errors import ParseFailed, TaskFailed, TaskRejected
 from dragoman.model.message import Message, Part
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import check_document
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class _Conversation:
 
 def _decoded(line: bytes) -> dict[str, Any]:
     try:
-        check_values(line)
+        check_document(line)
         value: Any = msgspec.json.decode(line)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None

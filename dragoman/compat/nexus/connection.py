@@ -18,7 +18,7 @@ from dragoman.egress.errors import EgressError, EgressFailed
 from dragoman.egress.targets import Anywhere, NotCanonical, read_target
 from dragoman.errors import ConfigError, ParseFailed
 from dragoman.model.identity import new_id
-from dragoman.security.json_values import check_values
+from dragoman.security.json_values import check_document
 from dragoman.transports import sse
 
 # Seconds before the second try; each further one waits twice as long.
@@ -161,7 +161,7 @@ def failed(value: Any) -> NexusError:
 def decoded(data: bytes) -> Any:
     """Return the data of an event."""
     try:
-        check_values(data)
+        check_document(data)
         return msgspec.json.decode(data)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise NexusError("An event of the gateway is no JSON", "PROTOCOL_ERROR") from None

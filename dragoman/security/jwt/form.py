@@ -11,8 +11,10 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from dragoman.config.formats import ACCESS_TOKEN
+from dragoman.errors import ParseFailed
 from dragoman.security import base64url
 from dragoman.security.authentication import CredentialRefused
+from dragoman.security.json_values import check_levels
 
 Object = dict[str, Any]
 
@@ -84,8 +86,10 @@ def _check_type(found: object, wanted: str, subject: str) -> None:
 
 def _object(part: str, what: str) -> Object:
     try:
-        value = _DECODER.decode(_decoded(part, what).decode())
-    except (ValueError, RecursionError):
+        content = _decoded(part, what)
+        check_levels(content)
+        value = _DECODER.decode(content.decode())
+    except (ValueError, ParseFailed):
         raise CredentialRefused(f"{what} is not JSON that everybody reads alike") from None
     if not isinstance(value, dict):
         raise CredentialRefused(f"{what} is no object")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 
 from dragoman.config.formats import check_jwt_secret
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, ParseFailed
 from dragoman.security.authentication import CredentialRefused
+from dragoman.security.json_values import check_levels
 from dragoman.security.jwt.form import Object, ParsedToken, claimed_subject
 
 if TYPE_CHECKING:
@@ -163,9 +164,10 @@ def from_jwks(content: bytes) -> KeyRing:
     the document knows, short ones, unknown kinds, those for other purposes.
     """
     try:
-        document = json.loads(content)
-    except RecursionError:
+        check_levels(content)
+    except ParseFailed:
         raise ValueError("it is nested too deep") from None
+    document = json.loads(content)
     entries = cast(Object, document).get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise ValueError("it has no list of keys")

@@ -368,13 +368,25 @@ def test_http_is_for_this_machine_or_for_those_who_allow_it(make: Make) -> None:
         (b'{"keys": 1}', "list of keys"),
         (json.dumps({"keys": []}).encode(), "no public key"),
         (b"[" * 100_000, "nested"),
+        (b'{"keys":' + b"[" * 500 + b"]" * 500 + b"}", "nested"),
         (json.dumps({"keys": [{}] * 101}).encode(), "more than 100"),
         (b"-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n", "private key"),
         (b"-----BEGIN PUBLIC KEY-----\nAA\n-----END PUBLIC KEY-----\n", "of no use"),
         (b"-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n", "certificate"),
         (b"x" * 2_000_000, "at most 1048576 bytes"),
     ],
-    ids=["text", "no list", "empty", "deep", "many", "private", "broken", "certificate", "large"],
+    ids=[
+        "text",
+        "no list",
+        "empty",
+        "deep",
+        "deep keys",
+        "many",
+        "private",
+        "broken",
+        "certificate",
+        "large",
+    ],
 )
 async def test_a_file_without_keys_is_refused(content: bytes, says: str, make: Make) -> None:
     with pytest.raises(ConfigError, match=f"keys: .*{says}"):
