@@ -126,7 +126,7 @@ async def test_readers_in_a_house_that_lost_a_task_see_how_it_goes_on(
     last = reader.events[-1]
     assert isinstance(last, StatusUpdate) and last.status.state is S.COMPLETED
     assert reader.seqs == (await b.subscribe(task.id, 1).rest()).seqs
-    assert a.engine._live.get(a.scope, task.id) is None
+    await eventually(lambda: a.engine._live.get(a.scope, task.id) is None)
 
 
 async def test_callers_that_wait_in_a_house_that_lost_a_task_get_what_the_other_makes_of_it(

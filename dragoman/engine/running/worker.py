@@ -120,6 +120,7 @@ class Worker:
     # asks for it.
     decision = A_TASK
     is_decided = True
+    _why_no_reply: StoreRefused | None = None
     # Why the code cannot go on, even if it swallows the exception.
     _changed = ""
     _run: AuthorRun | None = None
@@ -537,8 +538,7 @@ class Worker:
             logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
             if isinstance(error, StoreRefused) and not self.is_decided:
                 # The caller that waits for the reply learns why there is none.
-                self.is_decided = True
-                self.decision.refuse(error)
+                self._why_no_reply = error
             elif isinstance(error, StoreUnavailable) and self.log.failure is None:
                 # Its own log may be well, but the code did not get what it needs: it is tried
                 # again, as if its log could not be written.
@@ -688,11 +688,12 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
-        if not self.is_decided:
-            self.is_decided = True
-            self.decision.refuse(InternalError())
         if self.on_end is not None:
             self.on_end()
+        if not self.is_decided:
+            self.is_decided = True
+            # Last: a caller that sends its message again at once must not find this worker.
+            self.decision.refuse(self._why_no_reply or InternalError())
 
 
 # Frames below it run the author's code.
