@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 async def within(awaitable: Awaitable[T], seconds: float = WAIT) -> T:
     """Wait for something, but not for ever."""
-    # In a task, as `wait_for` itself does up to Python 3.11: without one the loop has no turn before
-    # the caller goes on, and nothing that was begun there is under way.
+    # In a task, as `wait_for` itself does up to Python 3.11: without one the loop has no turn
+    # before the caller goes on, and nothing that was begun there is under way.
     return await asyncio.wait_for(asyncio.ensure_future(awaitable), seconds)
 
 
