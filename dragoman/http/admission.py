@@ -48,7 +48,9 @@ LEAST = 16
 # There may be so many times as many preferred requests.
 _PREFERENCE = 4
 # For each that may be under way, how many may be refused at once from one sample to the next; the
-# others are refused after a delay.
+# others are refused after a delay. As many as connections ask again in any case: a delay lets each
+# of them ask once in about a sample, so that it would prevent nothing, and costs more than a
+# refusal.
 AT_ONCE = 8
 # Connections whose principal is remembered.
 _MAX_KNOWN = 16_384
@@ -80,6 +82,8 @@ class Admission:
         # written at once: few of them cost little.
         self._begun = 0
         self.at_once = 0.0
+        # Connections whose last request was refused.
+        self.refused_connections = 0
         # The requests under way by caller: in all, as far as callers were looked up; those since
         # the last sample, and since each for which they count, the oldest first.
         self._of: dict[object, int] = {}
@@ -237,7 +241,7 @@ class Admission:
             self._admitted += self._begun
             self._begun = 0
             self._was_full = False
-            self.at_once = self.refused + AT_ONCE * self.most
+            self.at_once = self.refused + max(AT_ONCE * self.most, self.refused_connections)
             self._sample_again()
         else:
             # No request came and none is left: what was slow is over.

@@ -638,13 +638,15 @@ class HttpProtocol(asyncio.Protocol):
         self._refused.write(descriptor, self, answer)
         return True
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether no answer is under way, and none unsent: that comes first."""
+        return self._running.response_complete and not self.transport.get_write_buffer_size()
+
     def read_together(self, data: bytes) -> bool:
         """Refuse or begin what came, and tell whether that was possible; otherwise the loop has to
         read it."""
-        if self._is_answering or not self.early.is_active:
-            return False
-        if self.transport.get_write_buffer_size():
-            # What is unsent of an answer comes first.
+        if not self.is_answered or self._waiting or not self.early.is_active:
             return False
         try:
             return self._ends_unread(data)

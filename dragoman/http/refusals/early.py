@@ -100,12 +100,15 @@ class EarlyRefusals:
                 return answer, LIMITED, False
         if admission is None or not admission.is_overloaded:
             return None
-        who = self.counts_for
-        if who is None:
-            who = self.counts_for = admission.who(self._client)
-        if not admission.turns_away(who):
+        if not admission.turns_away(self.counts_for or self.find_caller()):
             return None
         return _BUSY_AT_ONCE if admission.refused < admission.at_once else _BUSY
+
+    def find_caller(self) -> object:
+        """Find out, in overload, whom requests here count for."""
+        admission = self._connections.admission
+        self.counts_for = None if admission is None else admission.who(self._client)
+        return self.counts_for
 
     def _keep_head(self, data: bytes, key: bytes) -> None:
         """Recognize the head of a plain request by its bytes alone. They are kept as long as the

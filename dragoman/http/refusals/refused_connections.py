@@ -20,7 +20,7 @@ from dragoman.http.refusals.early import EarlyRefusals
 CAN_POLL = hasattr(select, "epoll")
 # How many requests are read before the loop does something else, and the most bytes of one: what
 # has as many is the loop's, because more may follow without another event.
-_AT_ONCE = 256
+_AT_ONCE = 1024
 _MAX_BYTES = 16 * 1024
 
 
@@ -29,6 +29,11 @@ class RefusedConnection(Protocol):
 
     early: EarlyRefusals
     deadlines: Deadlines
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether no answer is under way or unsent."""
+        ...
 
     def read_together(self, data: bytes) -> bool:
         """Refuse or begin what came, and tell whether that was possible; otherwise the loop has to
@@ -61,12 +66,14 @@ class RefusedConnections:
         # Told once of what comes: all of it is read, and asking for the same again is work.
         self._poll.register(descriptor, select.EPOLLIN | select.EPOLLET)
         self._by_descriptor[descriptor] = connection
+        self._tell(len(self))
 
     def remove(self, descriptor: int, connection: RefusedConnection) -> None:
         """Read a connection no more; one that is gone may have left its descriptor to another."""
         if self._poll is None or self._by_descriptor.get(descriptor) is not connection:
             return
         del self._by_descriptor[descriptor]
+        self._tell(len(self))
         with contextlib.suppress(OSError):
             # Closing it has done the same.
             self._poll.unregister(descriptor)
@@ -74,6 +81,10 @@ class RefusedConnections:
             asyncio.get_running_loop().remove_reader(self._poll.fileno())
             self._poll.close()
             self._poll = None
+
+    def _tell(self, count: int) -> None:
+        if self._connections.admission is not None:
+            self._connections.admission.refused_connections = count
 
     def write(self, descriptor: int, connection: RefusedConnection, answer: bytes) -> None:
         """Write a refusal."""
@@ -111,9 +122,12 @@ class RefusedConnections:
                 and data.startswith(early.head)
                 and refused < left
             ):
-                # None: a request began here since, and may be under way.
-                if early.counts_for is not who:
-                    who = early.counts_for
+                caller = early.counts_for
+                if caller is None and connection.is_answered:
+                    # A request began here since.
+                    caller = early.find_caller()
+                if caller is not who:
+                    who = caller
                     is_full = who is not None and admission is not None and admission.is_full(who)
                 if is_full:
                     refused += 1

@@ -272,6 +272,19 @@ def test_so_many_are_refused_at_once_and_no_more(loop: Time) -> None:
     assert admission.turns_away("a") and admission.refused < admission.at_once
 
 
+def test_as_many_are_refused_at_once_as_there_are_connections_that_were_refused(
+    loop: Time,
+) -> None:
+    overload(loop)
+    loop.finish()
+    admission = loop.admission
+    loop.pass_(SAMPLE)
+    filled(loop)
+    count = admission.refused_connections = 4 * AT_ONCE * int(admission.most)
+    loop.pass_(SAMPLE)
+    assert admission.at_once == admission.refused + count
+
+
 def test_some_are_let_in_however_slow_they_are(loop: Time) -> None:
     overload(loop)
     for _ in range(50):

@@ -349,6 +349,54 @@ async def test_what_comes_before_the_answer_is_answered_behind_it(place: Place) 
         assert b"first" in found[0].body and b"again" in found[1].body
 
 
+async def test_who_was_let_in_is_refused_again_by_a_comparison(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[bytes] = []
+    real = HttpProtocol.read_together
+
+    def counted(self: HttpProtocol, data: bytes) -> bool:
+        judged.append(data)
+        return real(self, data)
+
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        admission(place).open()
+        assert await statuses(peer, ask()) == [200]
+        monkeypatch.setattr(HttpProtocol, "read_together", counted)
+        admission(place).most = 0.0
+        assert await statuses(peer, ask()) == [503]
+        assert line._descriptor is not None and not judged
+
+
+async def test_what_comes_before_the_answer_is_not_refused_before_it(place: Place) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        full = admission(place)
+        full.open()
+        assert line.read_together(ask("first"))
+        full.most = 0.0
+        # The loop does not run in between: the first one has no answer yet.
+        peer._writer.write(ask("again"))
+        line._refused._read()
+        assert line._descriptor is None and place.connections.refused[BUSY.reason] == 2
+        found = [await peer.answer() for _ in range(2)]
+        assert [one.status for one in found] == [200, 503]
+
+
+async def test_each_connection_may_be_refused_once_without_a_delay(place: Place) -> None:
+    full = admission(place)
+    async with place.peer() as peer, place.peer() as other:
+        for count, one in enumerate((peer, other), 1):
+            assert await statuses(one, ask()) == [503]
+            assert full.refused_connections == count
+        full.open()
+        assert await statuses(other, get(b"/healthz")) == [200]
+        assert full.refused_connections == 1
+        full.most = 0.0
+    await place.until(lambda: full.refused_connections == 0)
+
+
 async def test_nothing_is_refused_before_an_answer_that_is_unsent(place: Place) -> None:
     async with place.peer() as peer:
         line = await known(place, peer)
