@@ -2,6 +2,7 @@
 cancels, and what is remembered between messages."""
 
 import asyncio
+import sys
 import sysconfig
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
