@@ -19,6 +19,7 @@ _HEAD = (
 
 # Writes an answer to a method, and then hangs, or returns for the connection to be closed.
 Say = Callable[["Answer", str], Awaitable[None]]
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Answer:
@@ -70,12 +71,37 @@ async def hang() -> None:
 
 
 @contextlib.asynccontextmanager
+async def talking(talk: Talk) -> AsyncGenerator[int]:
+    """Let a coroutine talk on every connection; give the port. At the end all are closed."""
+    talks: set[asyncio.Future[None]] = set()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        made = asyncio.ensure_future(talk(reader, writer))
+        talks.add(made)
+        made.add_done_callback(talks.discard)
+        # Not by the coroutine: one that is cancelled early never began.
+        made.add_done_callback(lambda _: writer.close())
+
+    server = await asyncio.start_server(connected, HOST, 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        # What was accepted in this turn of the loop begins with the next, and what is closed in one
+        # is gone after the next.
+        for _ in range(3):
+            await asyncio.sleep(0)
+            for task in talks:
+                task.cancel()
+            await asyncio.gather(*talks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
 async def listening(say: Say) -> AsyncGenerator[str]:
     """Serve an agent that answers as it is told; give its address."""
-    talks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"POST"):
                 writer.write(_to_a_look(head, url))
@@ -84,19 +110,9 @@ async def listening(say: Say) -> AsyncGenerator[str]:
             asked = json.loads(await reader.readexactly(length))
             await say(Answer(writer, asked), asked["method"])
 
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talks.add(made := asyncio.get_running_loop().create_task(talk(reader, writer)))
-        made.add_done_callback(talks.discard)
-
-    server = await asyncio.start_server(connected, HOST, 0)
-    url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with talking(talk) as port:
+        url = f"http://{HOST}:{port}"
         yield url
-    finally:
-        server.close()
-        for task in talks:
-            task.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
 
 
 def _to_a_look(head: bytes, url: str) -> bytes:

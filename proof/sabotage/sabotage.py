@@ -38,6 +38,7 @@ from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.ledger.accounting import SQLiteAccounting
 from dragoman.testing.load import HOST
 from dragoman.testing.processes import CannotStart
+from proof import scripted
 from proof.client import CallRefused, ConnectionGone
 from proof.crash import fencing, idempotency, powercut
 from proof.crash.checker import is_public, reading
@@ -435,25 +436,19 @@ class _Peer:
         """Serve one connection; without an answer, only count it."""
         self.dials += 1
         if not self._answer:
-            writer.close()
             return
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             self.paths.append(head.split(b" ")[1].decode())
             writer.write(f"HTTP/1.1 {self._answer}\r\ncontent-length: 0\r\n\r\n".encode())
             await writer.drain()
-        writer.close()
 
 
 @contextlib.asynccontextmanager
 async def _listening(answer: str) -> AsyncGenerator[_Peer]:
     peer = _Peer(answer)
-    server = await asyncio.start_server(peer.talk, HOST, 0)
-    peer.port = server.sockets[0].getsockname()[1]
-    try:
+    async with scripted.talking(peer.talk) as peer.port:
         yield peer
-    finally:
-        server.close()
 
 
 async def redirected_posts(trial: Trial) -> Finding:

@@ -46,11 +46,13 @@ async def listening(
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        for task in list(talking):
-            task.cancel()
-        await asyncio.gather(*talking, return_exceptions=True)
-        # Transports close at the next turn of the loop.
-        await asyncio.sleep(0)
+        # What was accepted in this turn of the loop begins with the next, and what is closed in one
+        # is gone after the next.
+        for _ in range(3):
+            await asyncio.sleep(0)
+            for task in talking:
+                task.cancel()
+            await asyncio.gather(*talking, return_exceptions=True)
 
 
 @contextmanager
