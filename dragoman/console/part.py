@@ -82,7 +82,7 @@ class ConsolePart(AppPart):
         self._issuer = _issuer_login(site, self._sessions)
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
-        self.preloading = Preloading(pieces()) if has_extra else None
+        self.preloading = Preloading(pieces) if has_extra else None
         answer = self._answer if has_extra else _say_what_is_missing
         site.routes.add(PATH, answer, Access.PUBLIC)
         site.routes.add(f"{PATH}/*", answer, Access.PUBLIC)

@@ -2,12 +2,16 @@
 
 It is loaded piece by piece in a thread soon after the start, while the process has little to do, so
 that the first request for it does not wait. One that comes earlier has the rest loaded at once.
+What could not be loaded, such as where no file can be opened at the moment, is tried again.
 """
 
 import asyncio
 import itertools
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("dragoman")
 
 # Seconds after the start, and between two pieces.
 AFTER = 1.5
@@ -19,10 +23,11 @@ _BUSY, _ASKED_AGAIN = 0.25, 0.5
 class Preloading:
     """What of it is loaded."""
 
-    def __init__(self, pieces: Iterator[None]) -> None:
-        """Each step of `pieces` loads one."""
+    def __init__(self, pieces: Callable[[], Iterator[None]]) -> None:
+        """Each step of `pieces` loads one, or does nothing if that was loaded before."""
         self.is_loaded = False
-        self._rest = pieces
+        self._pieces = pieces
+        self._rest = pieces()
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
@@ -34,8 +39,13 @@ class Preloading:
             await asyncio.sleep(pause)
             is_busy = time.process_time() - worked > _BUSY * (time.monotonic() - began)
             pause = _ASKED_AGAIN if is_busy else _PAUSE
-            if not is_busy:
+            if is_busy:
+                continue
+            try:
                 await self._load(1)
+            except Exception:
+                logger.exception("could not be loaded; the first request for it tries again")
+                return
 
     async def finish(self) -> None:
         """Load what is not loaded yet."""
@@ -44,7 +54,12 @@ class Preloading:
 
     async def _load(self, most: int | None = None) -> None:
         async with self._one_at_a_time:
-            self.is_loaded = await asyncio.to_thread(_load, self._rest, most)
+            try:
+                self.is_loaded = await asyncio.to_thread(_load, self._rest, most)
+            except Exception:
+                # What has failed has no further steps, as if it were at its end.
+                self._rest = self._pieces()
+                raise
 
 
 def _load(pieces: Iterator[None], most: int | None) -> bool:

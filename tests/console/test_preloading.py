@@ -66,9 +66,34 @@ async def test_pieces_are_loaded_one_after_the_other_and_beside_the_loop() -> No
             loaded.append(number)
             yield
 
-    made = Preloading(pieces())
+    made = Preloading(pieces)
     running = asyncio.create_task(made.run())
     await within(asyncio.gather(*(made.finish() for _ in range(3))))
     assert made.is_loaded and loaded == [0, 1, 2, 3, 4]
     await within(running)
     assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_what_could_not_be_loaded_is_tried_again(*, is_early: bool) -> None:
+    """Also if it was tried before any request for it."""
+    loaded: list[str] = []
+    fails = True
+
+    def pieces() -> Iterator[None]:
+        loaded.append("first")
+        yield
+        if fails:
+            raise OSError("Too many open files")
+        loaded.append("second")
+
+    made = Preloading(pieces)
+    if is_early:
+        await within(made.run())
+    for _ in range(2):
+        with pytest.raises(OSError, match="open files"):
+            await made.finish()
+        assert not made.is_loaded
+    fails = False
+    await made.finish()
+    assert made.is_loaded and loaded[-2:] == ["first", "second"]

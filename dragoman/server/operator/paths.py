@@ -25,7 +25,7 @@ class OperatorPaths:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.live = LiveFigures(site.store, self._share)
-        self.preloading = Preloading(self._load())
+        self.preloading = Preloading(self._load)
         self._api: OperatorApi
         self._admin: dict[str, Answer] = {}
 
