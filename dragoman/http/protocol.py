@@ -433,7 +433,7 @@ class HttpProtocol(asyncio.Protocol):
         self._body_bytes = 0
         self._is_large = False
         self.deadlines.await_body()
-        if is_large:
+        if is_large or head.expects_continue:
             self._expect_much()
 
     def _begin_exchange(self, ticket: Ticket | None) -> None:
@@ -485,7 +485,8 @@ class HttpProtocol(asyncio.Protocol):
             self._heads.add(key, request)
 
     def _expect_much(self) -> None:
-        """An answer before the end of this body is the last one here."""
+        """An answer before the end of this body is the last one here: the caller may send all of it
+        or, if it asked whether it should, none."""
         assert self._exchange is not None, "its head was read"
         self._is_large = True
         self._keeps_alive = self._exchange.keep_alive

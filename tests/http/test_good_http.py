@@ -120,6 +120,20 @@ async def test_a_body_is_sent_once_we_say_that_we_wait_for_it() -> None:
         assert await peer.interim() == 100
         await peer.send(body)
         assert "result" in (await peer.answer()).value
+        # The whole of it has come, so the next request is one.
+        await peer.send(post(call("SendMessage", message("hello"))))
+        assert "result" in (await peer.answer()).value
+
+
+async def test_a_caller_that_was_not_told_to_send_its_body_sends_nothing_more_here() -> None:
+    """It may send the body all the same, or leave it out: what comes next could be either."""
+    async with guarding() as place, place.peer() as peer:
+        data = post(b"", b"Expect: 100-continue", path=b"/nowhere")
+        await peer.send(data.replace(b"Content-Length: 0", b"Content-Length: 40"))
+        answer = await peer.answer()
+        assert answer.status == 404 and answer.headers["connection"] == "close"
+        await peer.send(get(b"/healthz"))
+        assert await peer.line() == b""
 
 
 async def test_nobody_waits_for_a_body_that_is_too_large() -> None:
