@@ -27,7 +27,7 @@ _LENGTH = late_pattern(rb"\r\ncontent-length: ([0-9]{1,%d})\r\n" % _LENGTH_DIGIT
 class WholeRequest(NamedTuple):
     """The bytes of exactly one request, taken apart."""
 
-    # Its head without the digits of its length.
+    # Its head; one with a length is without the digits of it and without the empty line at the end.
     key: bytes
     body: bytes
 
@@ -52,7 +52,8 @@ def whole_request(data: bytes) -> WholeRequest | None:
     begin, behind = found.span(1)
     if len(data) - end != int(data[begin:behind]):
         return None
-    return WholeRequest(data[:begin] + data[behind:end], data[end:])
+    # Without the empty line, so that no head with an empty length is taken for it.
+    return WholeRequest(data[:begin] + data[behind : end - 2], data[end:])
 
 
 def head_key(data: bytes, fields: Mapping[bytes, bytes], count: int) -> bytes:

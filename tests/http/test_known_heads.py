@@ -179,6 +179,15 @@ async def test_a_head_that_says_its_length_in_another_way_is_not_taken_for_a_who
             assert answer.value["error"]["code"] == -32600
 
 
+async def test_a_head_with_an_empty_length_is_refused_although_one_with_a_length_is_known() -> None:
+    known = post(UNKNOWN)
+    head = known[: -len(known.partition(b"\r\n\r\n")[2])]
+    number = b"Content-Length: %d" % (len(known) - len(head))
+    async with guarding() as place, place.peer() as peer:
+        await become_known(place, peer)
+        assert (await ask(peer, head.replace(number, b"Content-Length: "))).status == 400
+
+
 async def test_requests_behind_each_other_are_answered_in_their_order() -> None:
     async with guarding() as place, place.peer() as peer:
         await become_known(place, peer)
