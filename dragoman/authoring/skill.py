@@ -19,6 +19,7 @@ from dragoman.authoring.sync_turn import SyncTurn
 from dragoman.authoring.turn import Turn
 from dragoman.engine.running.author_code import author_place
 from dragoman.engine.running.worker import Worker
+from dragoman.engine.signatures import signature_of
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
 from dragoman.model.card import AgentSkill
@@ -68,7 +69,7 @@ class Skill:
         hints = _hints(function)
         self._turn_name = ""
         self.parameters: list[Parameter] = []
-        for name, parameter in inspect.signature(function).parameters.items():
+        for name, parameter in signature_of(function).parameters.items():
             kind = hints.get(name, Any)
             if name == "turn" or kind is Turn or kind is SyncTurn:
                 self._turn_name = name

@@ -23,6 +23,7 @@ from dragoman.engine.running.author_code import (
     author_code,
     author_trace,
 )
+from dragoman.engine.signatures import signature_of
 from dragoman.errors import ConfigError
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, Principal, TaskId
@@ -96,7 +97,7 @@ class EventHook:
 def _takes_context(function: Callable[..., Any], name: str) -> bool:
     if not callable(function):
         raise ConfigError(f"a hook is a function, not {function!r}")
-    given = inspect.signature(function)
+    given = signature_of(function)
     for count in (2, 1):
         try:
             given.bind(*range(count))

@@ -12,13 +12,14 @@ from typing import Any
 from dragoman.agents.adapters.functions import add_skill, titled
 from dragoman.agents.adapters.wrapping import cloning
 from dragoman.authoring.agent import Agent
+from dragoman.engine.signatures import signature_of
 from dragoman.errors import ConfigError
 
 
 def instance_of(kind: type, name: str) -> Any:
     """Return an instance of a class; raises `ConfigError` if it needs arguments."""
     try:
-        inspect.signature(kind).bind()
+        signature_of(kind).bind()
     except TypeError as error:
         raise ConfigError(
             f"{name} cannot be instantiated without arguments ({error}); serve an instance of it:"

@@ -17,6 +17,7 @@ from dragoman.agents.adapters.wrapping import Response, conversation, wrapped
 from dragoman.agents.models import text_of
 from dragoman.authoring.agent import Agent
 from dragoman.authoring.turn import Turn
+from dragoman.engine.signatures import annotated_names
 from dragoman.errors import ConfigError, InvalidParams, TaskFailed
 from dragoman.model.message import Message
 
@@ -116,7 +117,7 @@ def _entry(graph: Any, name: str) -> str | None:
         fields = typing.get_type_hints(schema) if isinstance(schema, type) else {}
     except NameError:
         # Annotations that exist for type checkers only: the names are all that is known.
-        fields = dict.fromkeys(getattr(schema, "__annotations__", ()), str)
+        fields = dict.fromkeys(annotated_names(schema), str)
     if "messages" in fields:
         return "messages"
     if not fields:
