@@ -112,9 +112,11 @@ def _resume(interrupt: Any, answer: Any) -> Any:
 def _entry(graph: Any, name: str) -> str | None:
     """Return the field of the state that takes a text; None if the input is the text itself."""
     schema = getattr(getattr(graph, "builder", None), "input_schema", None)
+    if not isinstance(schema, type):
+        return None
     try:
         # Not the graph's JSON Schema: for an ordinary TypedDict there is none before Python 3.12.
-        fields = typing.get_type_hints(schema) if isinstance(schema, type) else {}
+        fields = typing.get_type_hints(schema)
     except NameError:
         # Annotations that exist for type checkers only: the names are all that is known.
         fields = dict.fromkeys(annotated_names(schema), str)
