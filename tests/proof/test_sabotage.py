@@ -59,11 +59,23 @@ def test_a_guard_that_is_not_where_it_was_is_an_error() -> None:
 async def test_a_check_is_green_with_its_guard_and_red_without(
     guard: Guard, tmp_path: Path
 ) -> None:
+    if guard.name == "stop-iteration" and _futures_take_stop_iteration():
+        pytest.skip("futures of this Python take StopIteration: without the guard nothing hangs")
     # As the command has it.
     logging.getLogger("dragoman").setLevel(logging.CRITICAL)
     async with asyncio.timeout(WITHIN):
         result = await sabotage.prove(4, folder=tmp_path, guards=[guard])
     assert result.kept and result.red == result.guards == 1, result
+
+
+def _futures_take_stop_iteration() -> bool:
+    """Tell whether a future makes another exception of it, as since 3.11.8, 3.12.2 and 3.13."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_exception(StopIteration())
+    except TypeError:
+        return False
+    return future.exception() is not None
 
 
 async def test_a_removal_that_nobody_notices_is_not_kept(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from harness.waiting import wait_until
 from dragoman.testing.processes import CannotStart, ServerProcess, clean_environment
 
 READY = "print('starting', flush=True); print('Ready: http://127.0.0.1:8123', flush=True)\n"
-WAITS = "import time; time.sleep(600)\n"
+# In pieces: a signal that comes just before a sleep is handled after it.
+WAITS = "import time\nfor _ in range(6000): time.sleep(0.1)\n"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
