@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from _pytest.assertion.rewrite import PYC_TAIL, get_cache_dir
 from harness import nursery, spreading, store_files
-from harness.databases import Databases, copy_clusters
+from harness.databases import Databases, copy_clusters, new_database
 
 from dragoman.testing.processes import ServerProcess
 
@@ -159,12 +159,16 @@ LONG = (
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
-    # Not in pytest's own folder, which a second run closes to all but its user: PostgreSQL does not
-    # run as root.
-    with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
-        databases = Databases(Path(folder))
+    with Databases.of_own() as databases:
         yield databases
-        databases.stop()
+
+
+@pytest.fixture(params=("memory", "sqlite", "postgres"))
+async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where a store is: one of each kind in turn."""
+    if request.param == "postgres":
+        return await new_database(request)
+    return "memory:" if request.param == "memory" else str(tmp_path / "tasks.db")
 
 
 @pytest.fixture

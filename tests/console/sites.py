@@ -28,6 +28,16 @@ window.alert = window.confirm = window.prompt = (what) => { window.pwned(what); 
 """
 
 
+def echo() -> Agent:
+    agent = Agent("Echo", "Says what you said.")
+
+    @agent.skill
+    async def say(text: str) -> str:
+        return text
+
+    return agent
+
+
 @asynccontextmanager
 async def console(*agents: Agent, is_local: bool = True, **settings: Any) -> AsyncGenerator[Site]:
     """Serve agents with a console; tasks are in memory unless a store is named."""

@@ -15,8 +15,7 @@ import pytest
 from harness.serving import Site, hosting
 from playwright.async_api import Browser, expect
 
-from dragoman import Agent
-from tests.console.sites import Visitor, console
+from tests.console.sites import Visitor, console, echo
 from tests.security.jwt.minting import jwk, token
 
 CLIENT, SECRET, AUDIENCE = "console", "of the client", "https://agents.example"
@@ -93,16 +92,6 @@ class CodeIssuer:
                 "token_type": "Bearer",
             },
         )
-
-
-def echo() -> Agent:
-    agent = Agent("Echo", "Says what you said.")
-
-    @agent.skill
-    async def say(text: str) -> str:
-        return text
-
-    return agent
 
 
 @asynccontextmanager

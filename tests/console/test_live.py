@@ -14,7 +14,6 @@ from harness.clock import Clock
 from harness.serving import Frame, Site, client, frames, message
 from harness.waiting import WAIT, eventually, within
 
-from dragoman import Agent
 from dragoman.console import live
 from dragoman.console.api import VisitorApi
 from dragoman.console.live import LivePages
@@ -22,17 +21,7 @@ from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
 from dragoman.server.store_marks import ended_sessions
 from dragoman.stores.memory.store import MemoryStore
-from tests.console.sites import Visitor, console
-
-
-def echo() -> Agent:
-    agent = Agent("Echo", "Says what you said.")
-
-    @agent.skill
-    async def say(text: str) -> str:
-        return text
-
-    return agent
+from tests.console.sites import Visitor, console, echo
 
 
 def stream(site: Site, page: str = "/console/tasks", seen: str = "") -> Any:

@@ -9,12 +9,11 @@ from harness.commands import invoke
 from harness.serving import client, hosting, message
 from harness.waiting import eventually
 
-from dragoman import Agent
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
 from dragoman.errors import StoreUnavailable
 from dragoman.gateway.app import gateway_app
-from tests.console.sites import Visitor, console
+from tests.console.sites import Visitor, console, echo
 
 _ALICE = "alice-token-0123456789abc"
 TOKENS = """
@@ -25,16 +24,6 @@ scopes = ["dragoman:operator"]
 [alice]
 token = "alice-token-0123456789abc"
 """
-
-
-def echo() -> Agent:
-    agent = Agent("Echo", "Says what you said.")
-
-    @agent.skill
-    async def say(text: str) -> str:
-        return text
-
-    return agent
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 goes on where it was."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,10 +46,8 @@ class Work:
 @pytest.fixture
 def databases() -> Iterator[Databases]:
     """A server of the test's own, which it may stop."""
-    with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
-        databases = Databases(Path(folder))
+    with Databases.of_own() as databases:
         yield databases
-        databases.stop()
 
 
 @pytest.fixture

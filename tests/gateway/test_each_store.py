@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.databases import new_database
 from harness.serving import client, hosting, serving
 from harness.waiting import eventually, within
 
@@ -23,14 +22,6 @@ from dragoman.stores.memory.gateway import MemoryGatewayStore
 from tests.gateway.gateway_site import GatewaySite, workshop
 
 ANN = Principal.read("ann")
-
-
-@pytest.fixture(params=("memory", "sqlite", "postgres"))
-async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return where a store is: one of each kind in turn."""
-    if request.param == "postgres":
-        return await new_database(request)
-    return "memory:" if request.param == "memory" else str(tmp_path / "gateway.db")
 
 
 def app_on(location: str, **settings: Any) -> App:

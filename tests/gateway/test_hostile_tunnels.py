@@ -21,8 +21,8 @@ from dragoman.gateway.join_endpoint import PATH
 from dragoman.server.process import joining
 from dragoman.server.process.join_app import join_agent
 from dragoman.tunnels.frames import Hello, Kind, Welcome, encode_text
-from dragoman.tunnels.websocket import server_wire
 from tests.gateway.gateway_site import GatewaySite, gateway, workshop
+from tests.gateway.test_joined_agents import OpeningGateway
 from tests.tunnels.hostile import Hostile, corpus
 
 pytestmark = pytest.mark.anyio
@@ -131,31 +131,12 @@ async def test_hostile_agents_are_closed_with_a_reason_and_no_neighbour_notices(
         assert [agent.name for agent in site.gateway.registry.all()] == ["neighbour"]
 
 
-class HostileGateway(asyncio.Protocol):
+class HostileGateway(OpeningGateway):
     """Lets an agent in, and says the next thing that no gateway may say."""
 
     def __init__(self, left: Iterator[Hostile], told: dict[str, bool]) -> None:
         self._left, self._told = left, told
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-        self._head = b""
-        self._wire: Any = None
         self._hostile: Hostile | None = None
-
-    def data_received(self, data: bytes) -> None:
-        if self._wire is not None:
-            self._wire.data_received(data)
-            return
-        self._head += data
-        if not self._head.endswith(b"\r\n\r\n"):
-            return
-        lines = (line.partition(": ") for line in self._head.decode().split("\r\n"))
-        headers = {name: value for name, _, value in lines if name.startswith("Sec-WebSocket-")}
-        self._wire, head = server_wire("/", headers)
-        self._transport.write(head)
-        self._wire.connection_made(self._transport)
-        self._wire.receiver = self
 
     def received(self, message: bytes) -> None:
         self._hostile = next(self._left, None)
@@ -169,10 +150,6 @@ class HostileGateway(asyncio.Protocol):
             self._wire.connection_lost(exc)
         if self._hostile is not None and self._wire is not None:
             self._told[self._hostile.name] = has_said_why(self._wire._peer)
-
-    def set_full(self, is_full: bool) -> None: ...
-
-    def lost(self) -> None: ...
 
 
 def test_a_gateway_that_lets_in_and_closes_at_once_is_not_asked_without_a_pause(

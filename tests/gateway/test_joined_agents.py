@@ -488,15 +488,13 @@ async def test_an_agent_whose_welcome_failed_tries_again_and_leaves_nothing_behi
             assert (await within(client.send("hello"))).text == "echo: hello"
 
 
-class EndlessGateway(asyncio.Protocol):
-    """Says on each connection that it is another process, and that there is one more."""
-
-    count = 0
+class OpeningGateway(asyncio.Protocol):
+    """Takes the request of an agent for a WebSocket; what it says then is told by `received`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
         self._head = b""
-        self._wire: WebSocketWire | None = None
+        self._wire: Any = None
 
     def data_received(self, data: bytes) -> None:
         if self._wire is not None:
@@ -513,15 +511,23 @@ class EndlessGateway(asyncio.Protocol):
         self._wire.receiver = self
 
     def received(self, message: bytes) -> None:
-        EndlessGateway.count += 1
-        number = EndlessGateway.count
-        assert self._wire is not None
-        told = Welcome("workshop", str(number), [str(number + 1)])
-        self._wire.send(encode_text(Kind.WELCOME, told))
+        raise NotImplementedError
 
     def set_full(self, is_full: bool) -> None: ...
 
     def lost(self) -> None: ...
+
+
+class EndlessGateway(OpeningGateway):
+    """Says on each connection that it is another process, and that there is one more."""
+
+    count = 0
+
+    def received(self, message: bytes) -> None:
+        EndlessGateway.count += 1
+        number = EndlessGateway.count
+        told = Welcome("workshop", str(number), [str(number + 1)])
+        self._wire.send(encode_text(Kind.WELCOME, told))
 
 
 async def test_a_gateway_that_has_ever_more_processes_is_given_so_many_connections(

@@ -12,6 +12,8 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -62,6 +64,16 @@ class Databases:
         self.server = PostgresServer(folder / "postgres", **_SETTINGS).start()
         self._session = _Session(self.server)
         self._has_template = False
+
+    @classmethod
+    @contextmanager
+    def of_own(cls) -> Generator["Databases"]:
+        """Serve databases from a folder of their own. It is not in pytest's, which a second run
+        closes to all but its user: PostgreSQL does not run as root."""
+        with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
+            databases = cls(Path(folder))
+            yield databases
+            databases.stop()
 
     def make(self) -> str:
         """Return the address of a new database; call it where no loop runs."""

@@ -8,6 +8,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from dragoman.testing.processes import ServerProcess, clean_environment
 from harness import nursery
 from harness.nursery import ROOT
@@ -59,3 +61,19 @@ def environment(folder: Path) -> dict[str, str]:
         "XDG_DATA_HOME": str(folder / "data"),
         "PYTHONPATH": str(ROOT),
     }
+
+
+def check(*command: str, cwd: Path) -> None:
+    """Run a tool of this Python; fail with what it said unless it finds nothing wrong."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=cwd,
+        # The notice of a later pyright asks the network and says nothing about this code.
+        env=os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+    )
+    if done.returncode != 0:
+        pytest.fail(done.stdout, pytrace=False)

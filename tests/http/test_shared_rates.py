@@ -4,7 +4,7 @@ over time, and with the store away."""
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import asyncpg
 import pytest
@@ -15,15 +15,9 @@ from dragoman.errors import RateLimited
 from dragoman.http.rates import Bucketing, TaskQuota
 from dragoman.model.identity import Principal
 from dragoman.stores.postgres import limits as database_limits
-from tests.http.sharing import REPLICAS, Three, three_on
+from tests.http.sharing import REPLICAS, Three
 
 ALICE, BOB = Principal("", "alice"), Principal("", "bob")
-
-
-@pytest.fixture
-async def three(database: str) -> AsyncIterator[Three]:
-    async with three_on(database) as three:
-        yield three
 
 
 async def ask(buckets: Bucketing, who: Principal = ALICE) -> bool:

@@ -1,22 +1,16 @@
 """Limits on how many a caller has at once, over three replicas on a real database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from harness.waiting import eventually, within
 
 from dragoman.http.sharing.shared_seats import SharedSeats
 from dragoman.model.identity import Principal
-from tests.http.sharing import Three, three_on
+from tests.http.sharing import Three
 
 ALICE, BOB = Principal("", "alice"), Principal("", "bob")
-
-
-@pytest.fixture
-async def three(database: str) -> AsyncIterator[Three]:
-    async with three_on(database) as three:
-        yield three
 
 
 async def enter(seats: SharedSeats, who: Principal = ALICE) -> bool:

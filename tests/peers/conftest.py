@@ -1,8 +1,6 @@
 """Servers for all peers, and what the drivers of the selected ones reported about them."""
 
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +9,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from harness import preparing
 
 from dragoman.testing.processes import ServerProcess
 from proof.environments import ROOT
 from tests.peers.libraries import Peer, Report, report
-
-START_WITHIN = 60.0
 
 # Short streams keep the run short; what is off must be refused as each version says.
 SWITCHES = {
@@ -26,30 +23,16 @@ SWITCHES = {
 }
 
 
-PREPARING = pytest.StashKey[subprocess.Popen[bytes]]()
+_PREPARING = Path(__file__).parent / "preparing.py"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to make the environments of the peers while other tests run."""
     is_wanted = any(item.get_closest_marker("peer") for item in session.items)
-    if not is_wanted or session.config.option.collectonly:
-        return
-    session.config.stash[PREPARING] = subprocess.Popen(
-        [sys.executable, str(Path(__file__).parent / "preparing.py")],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        # A group of its own: an installer ends with it.
-        start_new_session=True,
-    )
+    preparing.begin(session, _PREPARING, is_wanted=is_wanted)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what a run that was broken off left."""
-    preparing = session.config.stash.get(PREPARING, None)
-    if preparing is not None:
-        if preparing.poll() is None:
-            os.killpg(preparing.pid, signal.SIGTERM)
-        preparing.wait(START_WITHIN)
+    preparing.end(session, _PREPARING)
 
 
 @pytest.fixture(scope="session")

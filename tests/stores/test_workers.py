@@ -386,15 +386,21 @@ async def test_a_newcomer_waits_for_a_frozen_incumbents_lease_and_then_works(pai
     assert SQLiteStore(pair.path, lease=9.0)._patience > 9.0
 
 
-async def test_one_that_slept_alone_while_others_came_and_went_learns_their_keys(
-    pair: Pair,
-) -> None:
+async def asleep_while_others_wrote(pair: Pair) -> SQLiteStore:
+    """Return a store that fell asleep alone; another one came, wrote and went meanwhile."""
     asleep = await pair.open()
     await pair.stop(asleep)
     pair.now += int(LEASE * 1000)
     visitor = await pair.open(patience=0.1)
     await write(visitor, KeepReply(HERE, b"k" * 16, b"{}"))
     await pair.end(visitor)
+    return asleep
+
+
+async def test_one_that_slept_alone_while_others_came_and_went_learns_their_keys(
+    pair: Pair,
+) -> None:
+    asleep = await asleep_while_others_wrote(pair)
     # Still as it fell asleep: sure that it is alone.
     assert asleep.knows_all
     await asleep.renew()
@@ -406,12 +412,7 @@ async def test_one_that_slept_alone_while_others_came_and_went_learns_their_keys
 async def test_one_that_wakes_alone_notices_within_moments_and_not_at_the_next_renewal(
     pair: Pair,
 ) -> None:
-    asleep = await pair.open()
-    await pair.stop(asleep)
-    pair.now += int(LEASE * 1000)
-    visitor = await pair.open(patience=0.1)
-    await write(visitor, KeepReply(HERE, b"k" * 16, b"{}"))
-    await pair.end(visitor)
+    asleep = await asleep_while_others_wrote(pair)
     asleep._chores = [asyncio.ensure_future(asleep._watch_peers())]
     await eventually(lambda: asleep.lapses == 1)
     assert await asleep.known(HERE, b"k" * 16) == Known(reply=b"{}")

@@ -8,28 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.processes import environment
+from harness.processes import check, environment
 
 from tests.cli.command import inside
 
 ROOT = Path(__file__).parent.parent.parent
 TEMPLATES = ("agent", "client", "gateway", "pair", "approval", "mcp")
 CHECKED = [ROOT / "tests" / "typed" / "agents", ROOT / "examples" / "weather.py"]
-
-
-def check(*command: str, cwd: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=cwd,
-        # The notice of a later pyright asks the network and says nothing about this code.
-        env=os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-    )
-    if done.returncode != 0:
-        pytest.fail(done.stdout, pytrace=False)
 
 
 @pytest.fixture(scope="module")

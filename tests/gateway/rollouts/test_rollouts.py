@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.databases import new_database
 from harness.serving import message, serving
 from harness.stub_servers import answering
 from harness.waiting import eventually, within
@@ -38,13 +37,6 @@ from tests.gateway.rollouts.greeters import OWNER, Greeter, Stage, stage, text_o
 
 pytestmark = pytest.mark.anyio
 NAMES = ("ann", "bob", "cleo", "dora", "eve", "finn")
-
-
-@pytest.fixture(params=("memory", "sqlite", "postgres"))
-async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return await new_database(request)
-    return "memory:" if request.param == "memory" else str(tmp_path / "gateway.db")
 
 
 class Books:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import standardwebhooks
-from harness.databases import new_database
 from harness.serving import client, hosting, serving
 
 from dragoman.config import load_settings
@@ -29,13 +28,6 @@ from tests.gateway.guarded_site import ALICE, BOB, OPERATOR, ask, guarded
 
 pytestmark = pytest.mark.anyio
 MINUTE = 60_000
-
-
-@pytest.fixture(params=("memory", "sqlite", "postgres"))
-async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return await new_database(request)
-    return "memory:" if request.param == "memory" else str(tmp_path / "gateway.db")
 
 
 class Clockwork:

@@ -3,7 +3,8 @@ gets the session that was given back last, and wake-ups reach no client."""
 
 import asyncio
 import struct
-from urllib.parse import urlsplit, urlunsplit
+
+from tests.stores.postgres.proxy import Proxy
 
 _SSL_REQUEST = 80877103
 # What a client ends with that waits, and what the answer to that ends with: a query or a sync when
@@ -12,27 +13,19 @@ _ENDS = {b"S": (b"Z",), b"Q": (b"Z",), b"H": (b"T", b"n", b"E")}
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class SharingPooler:
+class SharingPooler(Proxy):
     """Gives each transaction of a client some session of the server."""
 
     def __init__(self, upstream: str) -> None:
-        self._parts = urlsplit(upstream)
+        super().__init__(upstream)
         self._free: list[Streams] = []
         self._all: list[Streams] = []
-        self._server: asyncio.Server | None = None
         # Cleared to have it answer nobody.
         self.awake = asyncio.Event()
         self.awake.set()
 
-    async def start(self) -> str:
-        """Return the address of the database behind the pooler."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        return urlunsplit(self._parts._replace(netloc=f"postgres@127.0.0.1:{port}"))
-
     async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        await super().stop()
         for _, writer in self._all:
             writer.close()
 

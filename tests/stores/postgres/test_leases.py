@@ -3,11 +3,9 @@
 import asyncio
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from harness.databases import Databases
@@ -212,10 +210,8 @@ async def _holds(store: PostgresStore, number: int, pid: int) -> bool:
 @pytest.fixture
 def restarted() -> Iterator[Databases]:
     """A server of the test's own."""
-    with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
-        databases = Databases(Path(folder))
+    with Databases.of_own() as databases:
         yield databases
-        databases.stop()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
