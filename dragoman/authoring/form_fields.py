@@ -8,7 +8,7 @@ as the agent will check it (`authoring/forms.py`), except for patterns that coul
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, cast
 
@@ -179,38 +179,12 @@ class _Form:
             pattern=_text(schema.get("pattern"), _LONGEST_PATTERN),
         )
         field.minimum, field.maximum = _bounds(schema, kind)
-        if kind == "object":
-            needed = _list(schema.get("required"))
-            whole = _object(value)
-            for member, inner in _object(schema.get("properties")).items():
-                field.fields.append(
-                    self._field(
-                        _object(inner),
-                        f"{key}/{_escaped(member)}",
-                        member,
-                        whole.get(member, msgspec.UNSET),
-                        given,
-                        required=member in needed,
-                        depth=depth + 1,
-                    )
+        if kind in ("object", "list"):
+            for inner, at, title, own, is_needed in self._inside(field, schema, value, given):
+                member = self._field(
+                    inner, at, title, own, given, required=is_needed, depth=depth + 1
                 )
-            return field
-        if kind == "list":
-            rows = _rows(key, given) if given is not None else range(len(_list(value)))
-            shown = [*rows, max(rows, default=-1) + 1][: _MOST_ROWS + 1]
-            values = dict(zip(rows, _list(value), strict=False))
-            for index in shown:
-                field.fields.append(
-                    self._field(
-                        _object(schema.get("items")),
-                        f"{key}/{index}",
-                        f"{field.label} {index + 1}".strip(),
-                        values.get(index, msgspec.UNSET),
-                        given,
-                        required=False,
-                        depth=depth + 1,
-                    )
-                )
+                field.fields.append(member)
             return field
         source = _object(schema.get("items")) if kind == "several" else schema
         field.choices = self._choices(source) if kind in ("choice", "several") else []
@@ -219,6 +193,26 @@ class _Form:
         elif value is not msgspec.UNSET:
             field.texts = _texts(field, value)
         return field
+
+    def _inside(
+        self, field: Field, schema: Schema, value: Any, given: Submitted | None
+    ) -> Iterator[tuple[Schema, str, str, Any, bool]]:
+        """Yield the fields inside an object or a list: schema, key, name, value, and whether it is
+        required."""
+        key = field.key
+        if field.kind == "object":
+            needed, whole = _list(schema.get("required")), _object(value)
+            for member, inner in _object(schema.get("properties")).items():
+                own = whole.get(member, msgspec.UNSET)
+                yield _object(inner), f"{key}/{_escaped(member)}", member, own, member in needed
+            return
+        rows = _rows(key, given) if given is not None else range(len(_list(value)))
+        shown = [*rows, max(rows, default=-1) + 1][: _MOST_ROWS + 1]
+        values = dict(zip(rows, _list(value), strict=False))
+        items = _object(schema.get("items"))
+        for index in shown:
+            name = f"{field.label} {index + 1}".strip()
+            yield items, f"{key}/{index}", name, values.get(index, msgspec.UNSET), False
 
     # From fields to a value
 

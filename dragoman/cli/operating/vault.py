@@ -100,6 +100,11 @@ def rotate(run: Invocation, store: str | None, audit: str | None) -> None:
             )
         aside = ours.set_aside_others(key) if is_own else []
         record(log, "vault.rotate", key.hex())
+    where = (
+        "dead rows, until VACUUM, and in the server's log and its backups"
+        if settings.is_postgres
+        else f"{name}-wal, until every server was stopped once"
+    )
     found: dict[str, Any] = {
         "key": key.hex(),
         "values": done.values,
@@ -109,19 +114,19 @@ def rotate(run: Invocation, store: str | None, audit: str | None) -> None:
     }
     if run.out.is_json:
         run.out.json(found)
-        return
-    run.out.field("Key", key.hex())
-    run.out.field("Sealed-Anew", str(done.values))
-    if not done.is_cleared:
-        where = (
-            "dead rows, until VACUUM, and in the server's log and its backups"
-            if settings.is_postgres
-            else f"{name}-wal, until every server was stopped once"
-        )
+    else:
+        _show_rotation(run, found, where)
+
+
+def _show_rotation(run: Invocation, found: dict[str, Any], where: str) -> None:
+    """Write what was sealed anew; `where` values under old keys are until the log is cleared."""
+    run.out.field("Key", found["key"])
+    run.out.field("Sealed-Anew", str(found["values"]))
+    if not found["logCleared"]:
         run.out.field("Left-Over", f"values under old keys in {where}")
-    for file in aside:
+    for file in found["setAside"]:
         run.out.field("Set-Aside", f"{file}, needed for backups made before")
-    if not is_own:
+    if found["oldKeysKept"]:
         run.out.field("Old-Keys", "kept; remove them where no other store and no backup needs them")
 
 

@@ -15,6 +15,7 @@ from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.rollouts.definition import NewRollout, RolloutCounts, RolloutDefinition
 from dragoman.gateway.rollouts.rollouts import Rollouts, read
 from dragoman.model.identity import LOCAL, Principal
+from dragoman.stores.interface import Survey
 from dragoman.stores.memory.gateway import MemoryGatewayStore
 from tests.gateway.gateway_site import GatewaySite
 
@@ -149,3 +150,27 @@ async def stage(
 def text_of(task: dict[str, Any]) -> str:
     """Return what a task answered."""
     return task["artifacts"][0]["parts"][0]["text"]
+
+
+class Books:
+    """What the ledger, trust and lists of tasks have."""
+
+    def __init__(self, site: Stage) -> None:
+        self._site = site
+        self._accounting = site.gateway.store.accounting
+
+    async def transfers(self) -> list[str]:
+        return [one.kind for one in await self._accounting.ledger.transfers(0, 1000)]
+
+    async def counted(self, agent: str) -> tuple[int, int]:
+        await self._site.gateway.trust.digest()
+        totals = await self._accounting.trust.totals(agent)
+        return totals.completed, totals.failed
+
+    async def check(self) -> None:
+        assert (await self._accounting.ledger.verify()).is_whole
+
+    async def owners(self, agent: str) -> list[str]:
+        """Return whom the tasks of an agent in the store belong to."""
+        found = await self._site.gateway.store.survey(Survey(limit=1000, agent=agent))
+        return [row.scope.owner for row in found]
