@@ -11,6 +11,8 @@ from ipaddress import (
 )
 from typing import NamedTuple
 
+import msgspec
+
 from dragoman.model.patterns import late_pattern
 
 Address = IPv4Address | IPv6Address
@@ -34,7 +36,7 @@ class Host(NamedTuple):
     address: Address | None
 
 
-class AllowedTarget(NamedTuple):
+class AllowedTarget(msgspec.Struct, frozen=True):
     """A host that may be dialled, at one port or at any; or a network, without a host."""
 
     host: Host | None

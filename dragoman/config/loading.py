@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -44,7 +44,7 @@ _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 SettingSource = Literal["default", "environment", "file", "given"]
 
 
-class SettingField(NamedTuple):
+class SettingField(msgspec.Struct, frozen=True):
     """One setting: where it is, and what it may be."""
 
     group: str

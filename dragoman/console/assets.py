@@ -7,7 +7,8 @@ always of one release.
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from dragoman.http.request import Headers, HttpRequest
 
@@ -20,7 +21,7 @@ _KINDS = {
 _FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
-class Asset(NamedTuple):
+class Asset(msgspec.Struct, frozen=True):
     """One file, plain and compressed."""
 
     kind: bytes

@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -127,7 +127,7 @@ class LivePages:
             await page.stop()
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A part of a page as readers are sent it."""
 
     id: str

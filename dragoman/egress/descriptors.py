@@ -8,7 +8,8 @@ descriptors cannot even refuse. The soft limit is raised first, as far as the ha
 import contextlib
 import os
 import sys
-from typing import NamedTuple
+
+import msgspec
 
 if sys.platform != "win32":
     import resource
@@ -21,7 +22,7 @@ _KEPT_SHARE = 4
 _PLENTY = 1_000_000
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True):
     """How many connections callers may have, and the limit that decides it."""
 
     connections: int

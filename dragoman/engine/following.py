@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from itertools import compress, count
 from operator import attrgetter, methodcaller, not_
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
@@ -231,7 +231,7 @@ _body_of = attrgetter("body")
 _is_artifact = methodcaller("startswith", ARTIFACT_EVENT)
 
 
-class ShownBatch(NamedTuple):
+class ShownBatch(msgspec.Struct, frozen=True):
     """What a stream shows of a batch, and whether it ends there."""
 
     events: Sequence[Recorded]

@@ -5,7 +5,8 @@ one they would wait for each other's connections; together they are one question
 """
 
 import asyncio
-from typing import NamedTuple
+
+import msgspec
 
 from dragoman.engine.log import STREAMED_AT_ONCE
 from dragoman.model.record import Recorded
@@ -16,7 +17,7 @@ _AT_ONCE = 64
 _LANES = 2
 
 
-class _Wanted(NamedTuple):
+class _Wanted(msgspec.Struct, frozen=True):
     number: int
     after: int
     found: asyncio.Future[list[Recorded]]

@@ -7,7 +7,7 @@ One timer looks at all of them once a second; a good request arms none of its ow
 import asyncio
 from collections import Counter
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.02
 _FREED_SHARE = 64
 
 
-class CountedRefusal(NamedTuple):
+class CountedRefusal(msgspec.Struct, frozen=True):
     """Why a request or a connection is not served, as a problem of RFC 9457."""
 
     status: int

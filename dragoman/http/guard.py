@@ -2,8 +2,10 @@
 size; and the headers that keep browsers from making more of an answer than it is."""
 
 import ipaddress
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from dragoman.config import Settings
 from dragoman.config.formats import read_origin
@@ -39,7 +41,7 @@ _READ = (
 )
 
 
-class GuardProblem(NamedTuple):
+class GuardProblem(msgspec.Struct, frozen=True):
     """Why a request gets no further: RFC 9457."""
 
     status: int

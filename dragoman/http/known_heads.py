@@ -7,7 +7,8 @@ answered the one before, which judges again whatever can change.
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from dragoman.http.exchange import KnownRequest
 from dragoman.model.patterns import late_pattern
@@ -24,7 +25,7 @@ _LENGTH_DIGITS = 5
 _LENGTH = late_pattern(rb"\r\ncontent-length: ([0-9]{1,%d})\r\n" % _LENGTH_DIGITS, re.IGNORECASE)
 
 
-class WholeRequest(NamedTuple):
+class WholeRequest(msgspec.Struct, frozen=True):
     """The bytes of exactly one request, taken apart."""
 
     # Its head; one with a length is without the digits of it and without the empty line at the end.

@@ -3,7 +3,8 @@ is public by omission."""
 
 import enum
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.http.request import HttpRequest, Verdict
@@ -34,7 +35,7 @@ BY_REQUEST: frozenset[str] | None = None
 CARDS = frozenset({"agents:read", "tasks:read", "tasks:write"})
 
 
-class Route(NamedTuple):
+class Route(msgspec.Struct, frozen=True):
     """What answers a path, and to whom."""
 
     answer: Answer

@@ -5,7 +5,6 @@ place where it says who gets to see the secret.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -115,7 +114,7 @@ class OpenedValues:
 # A change of key
 
 
-class SealedRows(NamedTuple):
+class SealedRows(msgspec.Struct, frozen=True):
     """Where sealed values are in a store."""
 
     # The query for rows after a place that another key seals: the value, two numbers that are the

@@ -7,7 +7,7 @@ is in `asking`.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -74,7 +74,7 @@ class QuestionWanted(msgspec.Struct, frozen=True):
     place: int | None = None
 
 
-class QuestionAnswer(NamedTuple):
+class QuestionAnswer(msgspec.Struct, frozen=True):
     """A message that answers, and what it says to the question."""
 
     message: Message

@@ -6,7 +6,9 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from dragoman.http.grpc.penalties import Penalties
 
@@ -23,7 +25,7 @@ class TakenConnection(Protocol):
         ...
 
 
-class RpcOrigin(NamedTuple):
+class RpcOrigin(msgspec.Struct, frozen=True):
     """Where the rpcs of a connection come from."""
 
     client: tuple[str, int] | None

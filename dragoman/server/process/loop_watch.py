@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NamedTuple
+
+import msgspec
 
 from dragoman.engine.running.author_code import libraries
 from dragoman.engine.running.worker import worker_in
@@ -30,7 +31,7 @@ TELL_AFTER = 10.0
 Clock = Callable[[], float]
 
 
-class Holder(NamedTuple):
+class Holder(msgspec.Struct, frozen=True):
     """The code that holds the loop; without an agent, code outside of any task."""
 
     agent: str

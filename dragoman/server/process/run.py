@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
 
 from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
@@ -177,7 +179,7 @@ class Server:
             await self._join.close()
 
 
-class Ready(NamedTuple):
+class Ready(msgspec.Struct, frozen=True):
     """What is served, once it is."""
 
     # Where we listen, the first address first.

@@ -16,7 +16,9 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from dragoman.errors import ConfigError
 
@@ -35,7 +37,7 @@ _IN_ORDER = frozenset({0, INTERRUPTED, -signal.SIGINT, -signal.SIGTERM})
 _GRACE = 10.0
 
 
-class Inherited(NamedTuple):
+class Inherited(msgspec.Struct, frozen=True):
     """The sockets that a worker inherits from its parent."""
 
     channel: socket.socket
@@ -66,7 +68,7 @@ def _tcp(descriptor: int) -> socket.socket:
     )
 
 
-class _Worker(NamedTuple):
+class _Worker(msgspec.Struct, frozen=True):
     process: subprocess.Popen[bytes]
     channel: socket.socket
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
+
 from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
@@ -36,7 +38,7 @@ class TaskLine(NamedTuple):
     owner: str
 
 
-class TaskFilter(NamedTuple):
+class TaskFilter(msgspec.Struct, frozen=True):
     """Which tasks are wanted."""
 
     agent: str = ""
@@ -46,7 +48,7 @@ class TaskFilter(NamedTuple):
     since: int = 0
 
 
-class TailFilter(NamedTuple):
+class TailFilter(msgspec.Struct, frozen=True):
     """Whose events a reader of all tasks wants; empty: of all."""
 
     agent: str = ""
@@ -58,7 +60,7 @@ class TailFilter(NamedTuple):
         return self.context_id in ("", line.context_id) and self.task_id in ("", line.task_id)
 
 
-class TailPosition(NamedTuple):
+class TailPosition(msgspec.Struct, frozen=True):
     """How far a reader of all tasks is."""
 
     highest: int
@@ -102,7 +104,7 @@ class WorkerFacts(NamedTuple):
     tasks: int = 0
 
 
-class OrphanFacts(NamedTuple):
+class OrphanFacts(msgspec.Struct, frozen=True):
     """Unfinished tasks that no worker holds."""
 
     number: int
@@ -111,7 +113,7 @@ class OrphanFacts(NamedTuple):
     unfinished: int
 
 
-class NoteFacts(NamedTuple):
+class NoteFacts(msgspec.Struct, frozen=True):
     """What processes left for a task's holder."""
 
     late: int  # the task had ended

@@ -1,7 +1,9 @@
 """How a store makes secrets unreadable at rest."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
 class Sealing(Protocol):
@@ -29,7 +31,7 @@ class Sealing(Protocol):
         ...
 
 
-class Rotated(NamedTuple):
+class Rotated(msgspec.Struct, frozen=True):
     """What a change of the key did."""
 
     # Values sealed anew, and those that no key at hand opens.

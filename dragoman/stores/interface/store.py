@@ -1,7 +1,9 @@
 """What the engine works on: one store that has tasks, leases, the bus and pushes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from dragoman.errors import StoreBroken
 from dragoman.stores.interface.bus import Bus
@@ -12,7 +14,7 @@ from dragoman.stores.interface.tasks import TaskStore
 from dragoman.stores.interface.words import TaskWordIndex
 
 
-class StoreTrouble(NamedTuple):
+class StoreTrouble(msgspec.Struct, frozen=True):
     """A part of a store that does not work at present."""
 
     part: str
@@ -22,7 +24,7 @@ class StoreTrouble(NamedTuple):
     is_serious: bool
 
 
-class StoreSize(NamedTuple):
+class StoreSize(msgspec.Struct, frozen=True):
     """How large a store is, in bytes."""
 
     used: int

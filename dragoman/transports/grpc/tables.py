@@ -11,7 +11,7 @@ The numbers are the protocol's (they differ between the versions) and never chan
 here: what a field means is decided where plain values are read and made.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from dragoman.model import operations as ops
 from dragoman.model.operations import Operation
@@ -29,7 +29,7 @@ def _states(names: str) -> tuple[str, ...]:
     return tuple(f"TASK_STATE_{name}" for name in names.split())
 
 
-class ProtoSchema(NamedTuple):
+class ProtoSchema(msgspec.Struct, frozen=True):
     """One version: a package, its messages and enumerations, and the rpcs of its service."""
 
     package: str
@@ -43,7 +43,7 @@ class ProtoSchema(NamedTuple):
         return f"{self.package}.A2AService"
 
 
-class Rpc(NamedTuple):
+class Rpc(msgspec.Struct, frozen=True):
     """One rpc: the operation that it asks for, and its messages."""
 
     operation: type[Operation]

@@ -13,10 +13,10 @@ itself has it: whenever a process dies, its own file is on the list.
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import apsw
+import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.stores.sqlite.schema import queries, run, transaction
@@ -38,7 +38,7 @@ _LOOKS = 4
 _BETWEEN_LOOKS = 0.05
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True):
     """What tells a file from its copies, and a state of it from those before."""
 
     generation: bytes

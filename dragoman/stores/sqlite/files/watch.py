@@ -9,9 +9,9 @@ one of our own would drop the locks this process has on the file.
 import os
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
+import msgspec
 
 from dragoman.stores.sqlite.files.generations import mark_in, mark_of
 from dragoman.stores.sqlite.schema import APPLICATION_ID, run
@@ -35,7 +35,7 @@ class StoreFilePart(Enum):
     LOCK = "lock"
 
 
-class Loss(NamedTuple):
+class Loss(msgspec.Struct, frozen=True):
     """What happened to a store, for its operator."""
 
     part: StoreFilePart
@@ -58,7 +58,7 @@ class Loss(NamedTuple):
         return f"{self.what}; {advice}"
 
 
-class _Head(NamedTuple):
+class _Head(msgspec.Struct, frozen=True):
     """The first bytes of the file itself, as of the last time its log was brought into it."""
 
     is_ours: bool
