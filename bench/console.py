@@ -287,7 +287,7 @@ async def watched(app: App, count: int) -> AsyncGenerator[None]:
     paths = [
         f"page=/console/tasks%3Fsince=2000-01-01T00:00:{n % 60:02}.{n:03}Z" for n in range(count)
     ]
-    live = _console(app).live
+    live = _console(app).console.live
     before = live.drawings
     looking = [asyncio.create_task(asked(app, "/console/live", path)) for path in paths]
     while live.drawings < before + count:  # noqa: ASYNC110 # a figure gives no event

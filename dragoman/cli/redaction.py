@@ -53,7 +53,7 @@ class Redactor:
 
     def add_reference(self, reference: str) -> None:
         """Learn the user and the password that may stand before a host."""
-        if found := _CALLER.match(reference):
+        if "@" in reference and (found := _CALLER.match(reference)):
             self.add(found[2])
 
     def text(self, text: str) -> str:

@@ -8,7 +8,6 @@ import os
 import shlex
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -54,9 +53,9 @@ class SettingsFile(NamedTuple):
     values: Mapping[str, str]
 
 
-@dataclass(kw_only=True, eq=False)
 class CommandSettings:
-    """The global options as they hold for this run; the fields are the rows of the table."""
+    """The global options as they hold for this run; the fields are the rows of the table. Not a
+    dataclass: to make one takes longer than to load its module, and every command does."""
 
     agent_card: str = ""
     output: Literal["text", "json", "table"] = "text"
@@ -67,13 +66,10 @@ class CommandSettings:
     timeout: float = 0.0
     context_id: str = ""
     task_id: str = ""
-    transport: list[str] = field(default_factory=list[str])
     a2a_version: str = ""
     strict_version: bool = False
-    bearer: str = field(default="", repr=False)
-    api_key: str = field(default="", repr=False)
-    svc_param: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    bearer: str = ""
+    api_key: str = ""
     insecure: bool = False
     config: str = ""
     verbose: bool = False
@@ -81,20 +77,30 @@ class CommandSettings:
     client_cert: str = ""
     client_key: str = ""
     ca_cert: str = ""
-    extension: list[str] = field(default_factory=list[str])
-    trust_origin: list[str] = field(default_factory=list[str])
-    # Where each comes from, by the name of its row.
-    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
-    # The environment, and below it what files say: for what single commands read there.
-    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Where those come from that a file says.
-    from_files: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     # The local file if it was not named but found, here or in a folder above.
     found_file: str = ""
-    # What the caller should hear about the files.
-    warnings: list[str] = field(default_factory=list[str])
-    # What kept a value from being read; only help goes on with it.
-    problems: list[str] = field(default_factory=list[str])
+
+    def __init__(self, **given: Any) -> None:
+        """`given` are fields that are not as the table has them."""
+        self.transport: list[str] = []
+        self.svc_param: list[tuple[str, str]] = []
+        self.metadata: dict[str, Any] = {}
+        self.extension: list[str] = []
+        self.trust_origin: list[str] = []
+        # Where each comes from, by the name of its row.
+        self.origins: dict[str, Origin] = {}
+        # The environment, and below it what files say: for what single commands read there.
+        self.environment: Mapping[str, str] = {}
+        # Where those come from that a file says.
+        self.from_files: Mapping[str, Origin] = {}
+        # What the caller should hear about the files.
+        self.warnings: list[str] = []
+        # What kept a value from being read; only help goes on with it.
+        self.problems: list[str] = []
+        for name, value in given.items():
+            if not hasattr(self, name):
+                raise TypeError(f"there is no field {name}")
+            setattr(self, name, value)
 
     @property
     def is_json(self) -> bool:

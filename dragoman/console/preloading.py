@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 def pieces() -> Iterator[None]:
     """Load it, one piece with each step."""
-    from dragoman.console import markup, rendering
+    from dragoman.console import console, markup, rendering
+
+    assert console, "it answers visitors"
 
     yield
     from dragoman.console import pages

@@ -2,6 +2,8 @@
 
 The letter of 1.0 reads a missing version as 0.3. Peers of 1.0 that forget the header are common,
 so unless told to be strict the name of the method or the path speaks for them.
+
+What 0.3 is over REST and gRPC is loaded with the first call there: no start needs it.
 """
 
 from collections.abc import Iterable
@@ -13,13 +15,6 @@ from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
 from dragoman.dialects.reading import Value
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
-from dragoman.dialects.v0_3_proto import (
-    V0_3_PROTO,
-    V0_3_PROTO_TEXT,
-    has_plain_files,
-    is_core,
-    is_newer,
-)
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import VersionNotSupported
 from dragoman.model.patterns import late_pattern
@@ -88,6 +83,14 @@ def for_rest_0_3(
 
     1.0 allows a version in the address of an interface, so a send of 1.0 may come here too.
     """
+    from dragoman.dialects.v0_3_proto import (
+        V0_3_PROTO,
+        V0_3_PROTO_TEXT,
+        has_plain_files,
+        is_core,
+        is_newer,
+    )
+
     version = _requested(header, query)
     named = _dialect(version) if version else None
     if version and named is None:
@@ -102,6 +105,8 @@ def for_rest_0_3(
 
 def for_grpc_0_3(header: str | None) -> Dialect:
     """Return the dialect of an rpc of the service that 0.x has."""
+    from dragoman.dialects.v0_3_proto import V0_3_PROTO
+
     version = _requested(header, None)
     if not version or _dialect(version) in (V0_3, V0_2):
         return V0_3_PROTO
@@ -111,6 +116,8 @@ def for_grpc_0_3(header: str | None) -> Dialect:
 def for_grpc_library(agent: str, values: Value) -> Dialect:
     """Return the dialect for the library that an rpc of 0.3 comes from: the official Python one
     has gRPC's own name, and text where the proto has bytes."""
+    from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT, has_plain_files
+
     is_python = agent.startswith(_PYTHON_GRPC) and not has_plain_files(values)
     return V0_3_PROTO_TEXT if is_python else V0_3_PROTO
 

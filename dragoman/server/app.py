@@ -31,7 +31,7 @@ from dragoman.server.site import AppPart, Site
 from dragoman.server.upkeep import Upkeep
 from dragoman.stores.interface import Store
 from dragoman.telemetry import exporting
-from dragoman.transports import rest, sse
+from dragoman.transports import sse
 
 
 class App:
@@ -178,6 +178,8 @@ class App:
         path: str = scope["path"]
         raw: bytes = scope.get("raw_path") or b""
         if b"%2" in raw:
+            from dragoman.transports import rest
+
             path = rest.decode_path(raw)
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):

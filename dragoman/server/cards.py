@@ -114,7 +114,7 @@ def _interface(
     port = grpc.port or parts.port or (443 if parts.scheme == "https" else 80)
     url = settings.cards.grpc_url or f"{host}:{port}"
     # An rpc has no path, but a tenant may be one; versions before 1.0 have only the host.
-    below = _AGENT_PATH.search(parts.path)
+    below = _AGENT_PATH.search(parts.path) if parts.path else None
     if below is None or version == "1.0":
         return AgentInterface(url, binding, version, below[1] if below is not None else "")
     domain = settings.cards.grpc_domain

@@ -125,7 +125,7 @@ async def test_streams_end_when_the_server_stops() -> None:
 async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
     async with console(echo()) as site:
         part = next(part for part in site.app.site.parts if isinstance(part, ConsolePart))
-        alone = part.live.gap
+        alone = part.console.live.gap
         # One that is forgotten is closed.
         open_ones: list[AsyncIterator[Frame]] = []
         async with contextlib.AsyncExitStack() as stack:
@@ -135,7 +135,7 @@ async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
                 open_ones.append(frames(answer))
                 await within(anext(open_ones[-1]))
             # All together draw for no more than a fiftieth of the time.
-            assert part.live.draw_cost / part.live.gap <= 0.02
+            assert part.console.live.draw_cost / part.console.live.gap <= 0.02
         assert alone <= 0.25
 
 

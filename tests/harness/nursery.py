@@ -31,6 +31,7 @@ _LOADED = (
     "dragoman.cli.checking.conformance_checks",
     "dragoman.client.client",
     "dragoman.agents.adapters.detect",
+    "dragoman.console.console",
     "dragoman.console.part",
     "dragoman.gateway.app",
     "dragoman.openai.part",

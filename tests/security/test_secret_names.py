@@ -175,7 +175,7 @@ def test_a_secret_setting_is_one_by_the_table() -> None:
 
 # Lists of names that are no list of what to hide.
 NO_TABLES = {
-    "console/part.py": "ways for people to sign in, in words",
+    "console/console.py": "ways for people to sign in, in words",
     "config/group.py": "our own settings, held to the table above",
     "cli/hints.py": "flags, and what is filled in for them",
     "cli/serving/listening.py": "ways for callers to prove who they are, in a help text",

@@ -1,7 +1,6 @@
 """`dragoman mcp`: A2A agents, or a whole gateway, for programs that speak MCP."""
 
 import asyncio
-import dataclasses
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import added, own, typed_option
 from dragoman.cli.serving.listening import LISTENING, served, tell
-from dragoman.cli.sources import Origin
+from dragoman.cli.sources import CommandSettings, Origin
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
@@ -139,7 +138,7 @@ def _agents(run: Invocation, refs: Sequence[str]) -> "Offers":
     for ref in refs:
         run.redactor.add_reference(ref)
         origins = given.origins | {"agent-card": Origin("flag", 1)}
-        run.settings = dataclasses.replace(given, agent_card=ref, origins=origins)
+        run.settings = CommandSettings(**vars(given) | {"agent_card": ref, "origins": origins})
         clients.append(client_of(run))
     run.settings = given
     return AgentTools(clients)

@@ -6,11 +6,14 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from dragoman.http.grpc.penalties import Penalties
+if TYPE_CHECKING:
+    # With the first connection.
+    from dragoman.http.grpc.penalties import Penalties
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -95,10 +98,15 @@ class GrpcFront:
         self.most = 1_000
         self._loading: asyncio.Task[RpcServer] | None = None
         self._is_stopping = False
-        self._penalties = Penalties(time.monotonic)
         self._open: set[GrpcConnection] = set()
         # Held, lest they are collected before they have ended.
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @cached_property
+    def _penalties(self) -> "Penalties":
+        from dragoman.http.grpc.penalties import Penalties
+
+        return Penalties(time.monotonic)
 
     def __len__(self) -> int:
         return len(self._open)

@@ -15,8 +15,7 @@ from dragoman.security.audit.log import Audit
 from dragoman.server.discovery import Discovery
 from dragoman.server.endpoints.jsonrpc_endpoint import JsonRpcEndpoint
 from dragoman.server.endpoints.responder import Responder
-from dragoman.server.endpoints.rest_endpoint import RestEndpoint
-from dragoman.transports.grpc import tables
+from dragoman.transports.grpc.hosts import SERVICES
 from dragoman.transports.jsonrpc import Envelope
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from dragoman.http.grpc.exchange import RpcExchange
     from dragoman.server.endpoints.grpc_endpoint import GrpcEndpoint
     from dragoman.server.endpoints.houses import Houses
+    from dragoman.server.endpoints.rest_endpoint import RestEndpoint
 
 _RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/")
 
@@ -36,7 +36,6 @@ class Endpoints:
     ) -> None:
         self._settings = settings
         self.responder = Responder(settings, discovery, streams, audit)
-        self.answer_rest = RestEndpoint(self.responder, self._over_rest).answer
         # Loaded with the first rpc.
         self._rpc_of: Callable[[HttpRequest], RpcExchange | None] | None = None
         self._grpc: GrpcEndpoint | None = None
@@ -55,14 +54,24 @@ class Endpoints:
         for path in paths:
             routes.add(path, partial(self._answer_house, path), Access.CALLER, BY_REQUEST)
         if GRPC in self._settings.bindings():
-            for schema in (tables.V1_0, tables.V0_3):
-                routes.add(f"/{schema.service}/*", self._answer_rpc, Access.CALLER, BY_REQUEST)
+            for service in SERVICES:
+                routes.add(f"/{service}/*", self._answer_rpc, Access.CALLER, BY_REQUEST)
 
     @cached_property
     def _houses(self) -> "Houses":
         from dragoman.server.endpoints.houses import Houses
 
         return Houses(self._settings, self.responder, self.answer_rest)
+
+    @cached_property
+    def _rest(self) -> "RestEndpoint":
+        from dragoman.server.endpoints.rest_endpoint import RestEndpoint
+
+        return RestEndpoint(self.responder, self._over_rest)
+
+    async def answer_rest(self, request: HttpRequest) -> None:
+        """Answer a REST request, also one that leads nowhere."""
+        await self._rest.answer(request)
 
     async def _answer_house(self, path: str, request: HttpRequest) -> None:
         await self._houses.answers[path](request)

@@ -1,5 +1,6 @@
-"""Hosts that lead to one of several agents: an rpc of 0.3 has neither a path nor a tenant to name
-it with, but it says which host it was sent to.
+"""What is known of rpcs before one comes: the packages of the service, by version, and hosts that
+lead to one of several agents. An rpc of 0.3 has neither a path nor a tenant to name an agent with,
+but it says which host it was sent to.
 """
 
 import re
@@ -8,6 +9,11 @@ from dragoman.model.patterns import late_pattern
 
 # Kinds of paths that agents have: those of this process, and those of a gateway.
 _HOST = late_pattern(r"([a-z0-9-]{1,63})\.(agents|a2a)\.([^:]+)(?::[0-9]+)?\Z", re.ASCII)
+
+
+PACKAGES = {"1.0": "lf.a2a.v1", "0.3": "a2a.v1"}
+# The full names of the service.
+SERVICES = [f"{package}.A2AService" for package in PACKAGES.values()]
 
 
 def host_of(path: str, domain: str) -> str:

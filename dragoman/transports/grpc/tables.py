@@ -15,6 +15,7 @@ import msgspec
 
 from dragoman.model import operations as ops
 from dragoman.model.operations import Operation
+from dragoman.transports.grpc.hosts import PACKAGES
 
 # The position of an event, for readers that asked for it. Others skip the field.
 POSITION = 50000
@@ -80,7 +81,7 @@ _SHARED = {
 }
 
 V1_0 = ProtoSchema(
-    "lf.a2a.v1",
+    PACKAGES["1.0"],
     _SHARED
     | {
         "SendMessageRequest": (
@@ -204,7 +205,7 @@ _LIST_PUSH = Rpc(
 )
 
 V0_3 = ProtoSchema(
-    "a2a.v1",
+    PACKAGES["0.3"],
     _SHARED
     | {
         "SendMessageRequest": (
