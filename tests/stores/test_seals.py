@@ -26,6 +26,7 @@ from dragoman.security.vault import (
     write_key_file,
 )
 from dragoman.stores.interface import Store
+from dragoman.stores.interface.sealing import Rotated
 from dragoman.stores.sqlite import SQLiteStore, rotation
 from dragoman.stores.sqlite.files.backup import back_up
 from dragoman.stores.sqlite.rotation import rotate, sealed_with
@@ -330,7 +331,7 @@ async def test_everything_is_sealed_anew_while_a_server_writes(
     vault = changed(path)
     done = await asyncio.to_thread(rotate, path, vault, vault.ids[0])
     # The store's secret, and of each task two receivers, an answer and a note.
-    assert done == (1 + 3 * 4, 0, True)
+    assert done == Rotated(1 + 3 * 4, 0, is_cleared=True)
     assert sealed_with(path) == [vault.ids[0]] != old
     assert old[0] not in b"".join(
         bytes(value)

@@ -10,6 +10,8 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Store, TaskRow
 from dragoman.stores.interface.inspection import (
     HealthInspection,
+    NoteFacts,
+    OrphanFacts,
     TailFilter,
     TailPosition,
     TaskFilter,
@@ -204,8 +206,8 @@ class InspectionPromises(StoreSuite):
             await write(store, creation("done", at=9, state=TaskState.COMPLETED))
             await write(store, note(await head_of(store, "t"), b"{}"))
             assert (await look.tasks(), await look.newest()) == (2, 9)
-            assert await look.orphans() == (0, [], 1)
-            assert await look.notes() == (0, 0, 1)
+            assert await look.orphans() == OrphanFacts(0, [], 1)
+            assert await look.notes() == NoteFacts(0, 0, 1)
             assert await look.overdue() == 1
 
     async def test_receivers_are_counted_by_what_keeps_their_posts(self, store: Store) -> None:
