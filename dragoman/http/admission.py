@@ -31,8 +31,8 @@ TURNS = 6
 SLOW = 0.100
 SLOW_FOR = 0.3
 # Seconds they take, in overload, if too few requests are under way, and if too many.
-SHORT = 0.040
-LONG = 0.055
+SHORT = 0.010
+LONG = 0.014
 # Samples for which a request counts as under way: one that takes longer waits for something else.
 SAMPLES_UNDER_WAY = 5
 # Seconds without a refusal after which the overload is over.
@@ -42,7 +42,7 @@ _MAX_AGE = 0.1
 # The part of a delay that counts also if our thread did not work: an agent may block the loop.
 _STILL = 1 / 8
 # Requests that may begin from one sample to the next if none of them is answered, and those that
-# may always be under way.
+# may always be under way: in all, and of a caller beside one that makes the load.
 MOST = 1024
 LEAST = 16
 # There may be so many times as many preferred requests.
@@ -178,7 +178,7 @@ class Admission:
         of, most = self._of, self.most
         if self.under_way >= _PREFERENCE * most:
             return False
-        return is_preferred or of.get(who, 0) < most / (len(of) + 1)
+        return is_preferred or of.get(who, 0) < max(LEAST, most / (len(of) + 1))
 
     def identify(self, connection: object, principal: Who) -> None:
         """Remember the caller of a connection: from then on its requests count for that caller

@@ -612,12 +612,20 @@ class HttpProtocol(asyncio.Protocol):
             elif not (is_last and self._join_refused(answer)):
                 self.transport.write(answer)
         else:
-            self.return_to_loop(b"")
+            # What comes meanwhile is not refused before it.
+            self.early.counts_for = None
             self._refusals.delay(answer, is_last=is_last)
 
     def flush_refusals(self) -> None:
         """Write the refusals that wait."""
         self._refusals.flush()
+
+    def write_refusals(self, answers: bytes) -> None:
+        """Write refusals that have waited."""
+        if self._descriptor is not None and not self.transport.get_write_buffer_size():
+            self._refused.write(self._descriptor, self, answers)
+        else:
+            self.transport.write(answers)
 
     # Read together with others that were refused
 
@@ -642,7 +650,11 @@ class HttpProtocol(asyncio.Protocol):
     @property
     def is_answered(self) -> bool:
         """Whether no answer is under way, and none unsent: that comes first."""
-        return self._running.response_complete and not self.transport.get_write_buffer_size()
+        return (
+            self._running.response_complete
+            and not self._refusals.waiting
+            and not self.transport.get_write_buffer_size()
+        )
 
     def read_together(self, data: bytes) -> bool:
         """Refuse or begin what came, and tell whether that was possible; otherwise the loop has to

@@ -115,7 +115,7 @@ class RefusalWriter:
         connection = self._connection
         if waiting and not connection.transport.is_closing():
             self._refused_at = time.monotonic()
-            connection.transport.write(waiting)
+            connection.write_refusals(waiting)
             connection.flow.resume_reading()
             if unread:
                 connection.data_received(unread)

@@ -152,8 +152,8 @@ async def test_a_caller_with_few_requests_begins_beside_those_who_are_refused(
         for line, name in zip(names, ("loud", "quiet"), strict=True):
             full.identify(line.client, name)  # type: ignore[arg-type]  # any name will do
             line.early.counts_for = None
-        full.most = 10.0
-        full.under_way, full._of = 10, {"loud": 10}
+        full.most = 20.0
+        full.under_way, full._of = 20, {"loud": 20}
         assert await statuses(loud, ask()) == await statuses(loud, ask()) == [503]
         assert await statuses(quiet, ask()) == [200]
         full._of.clear()
@@ -300,9 +300,10 @@ async def test_refusals_beyond_those_at_once_are_delayed(place: Place) -> None:
         line._refusals._refused_at = asyncio.get_running_loop().time() + 1000
         await peer.send(ask())
         await place.until(lambda: line._refusals.waiting)
-        assert line._descriptor is None
+        assert line._descriptor is not None
         line.flush_refusals()
         assert (await peer.answer()).status == 503
+        assert line._descriptor is not None
 
 
 async def known(place: Place, peer: Peer) -> HttpProtocol:
@@ -382,6 +383,22 @@ async def test_what_comes_before_the_answer_is_not_refused_before_it(place: Plac
         assert line._descriptor is None and place.connections.refused[BUSY.reason] == 2
         found = [await peer.answer() for _ in range(2)]
         assert [one.status for one in found] == [200, 503]
+
+
+async def test_what_comes_before_a_delayed_refusal_is_answered_behind_it(place: Place) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        full = admission(place)
+        full.at_once = 0.0
+        line._refusals._refused_at = asyncio.get_running_loop().time() + 1000
+        await peer.send(ask())
+        await place.until(lambda: line._refusals.waiting)
+        full.open()
+        await peer.send(ask())
+        await place.until(lambda: line._refusals.unread)
+        assert line._descriptor is None
+        line.flush_refusals()
+        assert [(await peer.answer()).status for _ in range(2)] == [503, 200]
 
 
 async def test_each_connection_may_be_refused_once_without_a_delay(place: Place) -> None:

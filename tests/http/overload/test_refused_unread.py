@@ -240,8 +240,10 @@ async def test_long_heads_are_not_kept_and_refused_all_the_same(
 
 
 async def test_whom_a_connection_counts_for_is_asked_again_once_the_app_may_know_it(
-    crowded: tuple[Site, Shut],
+    crowded: tuple[Site, Shut], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # After a delay it is asked as well.
+    monkeypatch.setattr("dragoman.http.refusals.delayed.AGAIN", -1.0)
     site, shut = crowded
     asked: list[object] = []
 
