@@ -251,9 +251,14 @@ class Unsent:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self.written: list[bytes] = []
 
     def get_write_buffer_size(self) -> int:
         return 1
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -399,6 +404,21 @@ async def test_what_comes_before_a_delayed_refusal_is_answered_behind_it(place: 
         assert line._descriptor is None
         line.flush_refusals()
         assert [(await peer.answer()).status for _ in range(2)] == [503, 200]
+
+
+async def test_a_delayed_refusal_stands_behind_what_is_unsent(place: Place) -> None:
+    async with place.peer() as peer:
+        line = await known(place, peer)
+        admission(place).at_once = 0.0
+        line._refusals._refused_at = asyncio.get_running_loop().time() + 1000
+        await peer.send(ask())
+        await place.until(lambda: line._refusals.waiting)
+        transport = line.transport
+        line.transport = unsent = Unsent(transport)  # type: ignore[assignment]  # has what is used here
+        line.flush_refusals()
+        assert unsent.written == [BUSY.answer]
+        line.transport = transport
+        assert (await peer.answer()).status == 503
 
 
 async def test_each_connection_may_be_refused_once_without_a_delay(place: Place) -> None:
