@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import httpx
 
 from dragoman.dialects.reading import Object
 from dragoman.testing.processes import ServerProcess
@@ -14,6 +15,7 @@ from dragoman.transports.grpc import statuses, tables
 from dragoman.transports.grpc.plain_values import shape_of
 from dragoman.transports.grpc.tables import ProtoSchema
 from harness.processes import running
+from harness.waiting import WAIT
 
 AGENT = Path(__file__).parent / "grpc_agent.py"
 # Connections of their own, lest two tests share one.
@@ -92,6 +94,13 @@ async def rpcs_to(address: str, schema: ProtoSchema = tables.V1_0) -> AsyncGener
     place = address.removeprefix("http://")
     async with grpc.aio.insecure_channel(place, _OPTIONS) as channel:
         yield Rpcs(channel, schema)
+
+
+def memory_of(server: ServerProcess) -> int:
+    """Return the memory of a server once it has what it loads after its start."""
+    shown = httpx.get(f"{server.url}/console/tasks", timeout=WAIT, trust_env=False)
+    assert shown.status_code == 200, shown.text
+    return server.memory() or 0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from harness.frames import HEAD, SETTINGS, connected, frame, head, next_frame
-from harness.rpcs import Rpcs, message, rpcs_to, talking
+from harness.rpcs import Rpcs, memory_of, message, rpcs_to, talking
 from harness.waiting import within
 
 from dragoman.http.grpc.front import PREFACE
@@ -97,7 +97,7 @@ async def test_no_request_that_is_wrong_makes_anything(server: ServerProcess) ->
     seen: Counter[str] = Counter()
     async with rpcs_to(f"127.0.0.1:{server.port}") as rpcs:
         await rpcs.call("ListTasks", {})
-        before = server.memory() or 0
+        before = memory_of(server)
         requests = bad_messages(random.Random(20))
         places = asyncio.Semaphore(40)
 
@@ -143,7 +143,7 @@ ABUSES = {
 async def test_an_abuse_of_http2_harms_no_one_else(server: ServerProcess, abuse: str) -> None:
     async with rpcs_to(f"127.0.0.1:{server.port}") as rpcs:
         await rpcs.call("ListTasks", {})
-        before = server.memory() or 0
+        before = memory_of(server)
         for _ in range(3):
             reader, writer = await connected(server.port)
             writer.write(PREFACE + SETTINGS + ABUSES[abuse])

@@ -22,7 +22,7 @@ from harness.frames import (
     head,
     next_frame,
 )
-from harness.rpcs import message, rpcs_to, talking
+from harness.rpcs import memory_of, message, rpcs_to, talking
 from harness.serving import serving
 from harness.waiting import eventually, within
 
@@ -290,7 +290,7 @@ async def test_a_reader_that_stops_costs_a_position(server: ServerProcess, windo
             "SendStreamingMessage", message(f"pour {POURED}", f"warm-{window.hex()}")
         ):
             pass
-        before = server.memory() or 0
+        before = memory_of(server)
         reader, writer = await greeted(server.port, window)
         writer.write(frame(WINDOW, 0, 0, struct.pack(">I", 2**31 - 65_536)))
         writer.write(

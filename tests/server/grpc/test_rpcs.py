@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from harness.rpcs import Rpcs, message, rpcs_to, talking
+from harness.rpcs import Rpcs, memory_of, message, rpcs_to, talking
 from harness.waiting import eventually, within
 
 from dragoman import Client
@@ -198,7 +198,7 @@ async def test_a_reader_that_does_not_read_costs_no_memory(
     with talking(tmp_path_factory.mktemp("unread")) as server:
         async with rpcs_to(server.ready()) as rpcs:
             await rpcs.call("SendMessage", message("hello", "warm"))
-            before = server.memory() or 0
+            before = memory_of(server)
             call = rpcs.stream("SendStreamingMessage", message("count 20000", "unread"))
             task = rpcs.event(await within(call.read()))["task"]["id"]
 
