@@ -38,7 +38,7 @@ class TaskLine(NamedTuple):
     owner: str
 
 
-class TaskFilter(msgspec.Struct, frozen=True):
+class TaskFilter(msgspec.Struct, frozen=True, array_like=True):
     """Which tasks are wanted."""
 
     agent: str = ""
@@ -48,7 +48,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
     since: int = 0
 
 
-class TailFilter(msgspec.Struct, frozen=True):
+class TailFilter(msgspec.Struct, frozen=True, array_like=True):
     """Whose events a reader of all tasks wants; empty: of all."""
 
     agent: str = ""
@@ -60,7 +60,7 @@ class TailFilter(msgspec.Struct, frozen=True):
         return self.context_id in ("", line.context_id) and self.task_id in ("", line.task_id)
 
 
-class TailPosition(msgspec.Struct, frozen=True):
+class TailPosition(msgspec.Struct, frozen=True, array_like=True):
     """How far a reader of all tasks is."""
 
     highest: int
@@ -104,7 +104,7 @@ class WorkerFacts(NamedTuple):
     tasks: int = 0
 
 
-class OrphanFacts(msgspec.Struct, frozen=True):
+class OrphanFacts(msgspec.Struct, frozen=True, array_like=True):
     """Unfinished tasks that no worker holds."""
 
     number: int
@@ -113,7 +113,7 @@ class OrphanFacts(msgspec.Struct, frozen=True):
     unfinished: int
 
 
-class NoteFacts(msgspec.Struct, frozen=True):
+class NoteFacts(msgspec.Struct, frozen=True, array_like=True):
     """What processes left for a task's holder."""
 
     late: int  # the task had ended

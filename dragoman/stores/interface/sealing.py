@@ -31,7 +31,7 @@ class Sealing(Protocol):
         ...
 
 
-class Rotated(msgspec.Struct, frozen=True):
+class Rotated(msgspec.Struct, frozen=True, array_like=True):
     """What a change of the key did."""
 
     # Values sealed anew, and those that no key at hand opens.

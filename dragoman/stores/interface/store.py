@@ -14,7 +14,7 @@ from dragoman.stores.interface.tasks import TaskStore
 from dragoman.stores.interface.words import TaskWordIndex
 
 
-class StoreTrouble(msgspec.Struct, frozen=True):
+class StoreTrouble(msgspec.Struct, frozen=True, array_like=True):
     """A part of a store that does not work at present."""
 
     part: str
@@ -24,7 +24,7 @@ class StoreTrouble(msgspec.Struct, frozen=True):
     is_serious: bool
 
 
-class StoreSize(msgspec.Struct, frozen=True):
+class StoreSize(msgspec.Struct, frozen=True, array_like=True):
     """How large a store is, in bytes."""
 
     used: int
