@@ -284,22 +284,24 @@ class HttpProtocol(asyncio.Protocol):
         """Refuse a plain request, or give one with a known head to what answers it, and tell
         whether this was one: then it need not be parsed."""
         early = self.early
-        is_active = early.is_active
-        if is_active and (refused := early.unread(data)) is not None:
+        refused = None
+        if is_active := early.is_active:
+            refused = early.unread(data)
+        found = None if refused is not None else self._heads.find(data)
+        if found is not None and is_active:
+            refused = early.known_head(found[0].scope["headers"])
+        if refused is not None:
             # A known head is never that of the first request.
             self._is_new = False
             self._refuse_early(refused, is_last=True)
             self.deadlines.await_request()
             return True
-        if (found := self._heads.find(data)) is None:
+        if found is None:
             return False
         # In overload one that waited for its turn too long is not begun.
         state: dict[str, Any] = {"came_at": time.monotonic()}
-        if is_active:
-            if not early.has_ticket:
-                # It was not judged: its head is looked at.
-                return False
-            state |= {"is_admitted": True, "ticket": early.take_ticket()}
+        if is_active and (ticket := early.take_ticket()) is not None:
+            state |= {"is_admitted": True, "ticket": ticket}
         known, body = found
         self.deadlines.read_by = NEVER
         # Its whole body has come.

@@ -18,6 +18,7 @@ from dragoman.config import HttpSettings
 from dragoman.http.admission import Admission
 from dragoman.http.connections import BUSY, LIMITED
 from dragoman.http.limits import CallerLimits
+from dragoman.http.protocol import HttpProtocol
 from dragoman.http.refusals import delayed as module
 from dragoman.http.refusals.delayed import (
     DELAY,
@@ -259,6 +260,33 @@ async def test_one_agent_too_many_does_not_keep_the_others_out() -> None:
         assert (await exchange(peer, ask(one))).status == 429 and asked.count == 3
         assert (await exchange(peer, ask(other))).status == 200
         assert (await exchange(peer, ask())).status == 200
+
+
+async def test_a_caller_beside_one_that_is_refused_is_answered_unparsed_as_before(
+    tokens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = (b"Authorization: Bearer a-long-token-of-" + one for one in (b"loud", b"quiet"))
+    settings = {"rate_limit": RATE, "auth_tokens": tokens}
+    async with guarding(**settings) as place, place.peer() as peer, place.peer() as other:
+        assert (await use_up(peer, alice)).status == 429
+        assert (await exchange(peer, ask(alice))).status == 429
+        assert place.app.access.refusals.is_alert
+        # Its first request is read.
+        assert (await exchange(other, ask(bob))).status == 200
+        parsed: list[bytes] = []
+        parse = HttpProtocol._parse
+
+        def noted(self: HttpProtocol, data: bytes) -> None:
+            parsed.append(data)
+            parse(self, data)
+
+        monkeypatch.setattr(HttpProtocol, "_parse", noted)
+        assert (await exchange(other, ask(bob))).status == 200 and not parsed
+        # Its own limit holds all the same: first as the app says, then without it.
+        assert (await exchange(other, ask(bob))).status == 429 and not parsed
+        before = place.connections.refused[LIMITED]
+        assert (await exchange(other, ask(bob))).status == 429 and not parsed
+        assert place.connections.refused[LIMITED] == before + 1
 
 
 async def test_an_address_that_is_kept_out_is_so_whatever_it_shows(tokens: str) -> None:

@@ -138,10 +138,11 @@ class EarlyRefusals:
                 return _BUSY
         return None
 
-    @property
-    def has_ticket(self) -> bool:
-        """Whether the request that begins was let in already."""
-        return self._ticket is not None
+    def known_head(self, headers: Sequence[Header]) -> EarlyRefusal | None:
+        """Decide the same of a request that need not be read: its connection knows its head.
+        Otherwise callers would pay for one beside them that is limited."""
+        is_judged = self._ticket is not None or not self._is_known_head
+        return None if is_judged else self.after_head(headers)
 
     def take_ticket(self) -> Ticket | None:
         """Return the ticket of the request that begins; None: the app decides whether it may."""

@@ -334,7 +334,7 @@ async def test_who_is_let_in_with_a_known_head_stays_until_the_overload_is_over(
             for _ in range(2):
                 assert await statuses(peer, ask()) == [200]
                 assert line._descriptor is not None and not line.transport.is_reading()
-                assert full.under_way == 0 and not line.early.has_ticket
+                assert full.under_way == 0 and line.early._ticket is None
             full.most = 0.0
             assert await statuses(peer, ask()) == [503]
         full.is_overloaded = False
